@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from raptor.child import Child, ChildInfo, Counts
 from raptor.childspec import ChildSpec, Flags
 from raptor.errors import BadSpec, ChildError, RaptorError
 from raptor.exits import Reason
 from raptor.ref import Ref
-from raptor.supervisor import Child, ChildInfo, Counts, Supervisor
+from raptor.supervisor import Supervisor
 
 
 class DynamicSupervisor(Supervisor):

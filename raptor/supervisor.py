@@ -12,56 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from raptor.actor import NOREPLY, Actor, Caller, Directive, Exited, Stop
-from raptor.childspec import BRUTAL_KILL, INFINITY, ChildSpec, ChildType, Flags, Shutdown, is_hashable
+from raptor.child import Child, ChildFailed, ChildInfo, Counts, shut_down
+from raptor.childspec import BRUTAL_KILL, ChildSpec, Flags, is_hashable
 from raptor.errors import BadSpec, ChildError, RaptorError, StartFailed
 from raptor.exits import Exit, Reason, is_clean
-from raptor.ref import Ref, Timer, all_ended
-
-
-class Child:
-    """A child as its supervisor knows it: running (`ref`), being restarted, or neither."""
-
-    __slots__ = ("args", "attempt", "key", "kwargs", "previous", "ref", "restarting", "spec", "starts", "streak")
-
-    def __init__(self, key: Hashable, spec: ChildSpec) -> None:
-        self.key = key
-        self.spec = spec
-        self.args: tuple[Any, ...] = ()  # after those of the spec
-        self.kwargs: dict[str, Any] = {}
-        self.ref: Ref | None = None
-        self.previous: Ref | None = None  # who it was before it ended
-        self.restarting = False
-        self.starts = 0
-        self.streak = 0  # restarts in a row, for the backoff
-        self.attempt = 0  # tells a delayed restart whether it is still wanted
-
-
-@dataclass(frozen=True, slots=True)
-class ChildInfo:
-    """A line of `which_children`: `ref` is None while it does not run."""
-
-    id: Hashable
-    ref: Ref | None
-    restarting: bool
-    type: ChildType
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """OTP's count_children."""
-
-    specs: int
-    active: int
-    supervisors: int
-    workers: int
-
-
-@dataclass(frozen=True, slots=True)
-class ChildFailed:
-    """The term of a supervisor's shutdown when a child of its did not start."""
-
-    id: Hashable
-    reason: object
+from raptor.ref import Ref, Timer
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,13 +287,13 @@ class Supervisor(Actor):
         child.restarting = False
         child.previous = None
         try:
-            child.ref = await self.start_link(
+            child.ref = await self.runtime.spawn(
                 spec.start,
-                *spec.args,
-                *child.args,
+                (*spec.args, *child.args),
+                {**spec.kwargs, **child.kwargs},
                 name=spec.name,
+                parent=self.ref,
                 timeout_s=spec.start_timeout_s,
-                **{**spec.kwargs, **child.kwargs},
             )
         except RaptorError as error:
             self._tell("start_failed", child, error=repr(error))
@@ -361,7 +316,7 @@ class Supervisor(Actor):
         for ref in refs:
             self._by_ref.pop(ref, None)  # its end is no news
         if refs:
-            await _shut_down(refs, children[0].spec.shutdown)
+            await shut_down(refs, children[0].spec.shutdown)
         for child in children:
             if child.ref is not None:
                 self._tell_stopped(child, child.ref)
@@ -411,17 +366,6 @@ class Supervisor(Actor):
         expected = Exit.KILLED if child.spec.shutdown == BRUTAL_KILL else Exit.SHUTDOWN
         fine = reason == expected or (child.spec.restart != "permanent" and is_clean(reason))
         self._tell("child_ended" if fine else "shutdown_error", child, reason=reason)
-
-
-async def _shut_down(refs: list[Ref], shutdown: Shutdown) -> None:
-    """By monitors, not by links: a child that unlinked itself is stopped all the same."""
-    if shutdown != BRUTAL_KILL:
-        for ref in refs:
-            ref.exit(Exit.SHUTDOWN)
-        await all_ended(refs, None if shutdown == INFINITY else float(shutdown))
-    for ref in refs:
-        ref.kill()
-    await all_ended(refs)
 
 
 async def start_child(sup: Ref, *args: Any, **kwargs: Any) -> Ref | None:

@@ -6,8 +6,9 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from raptor.child import Child
 from raptor.ref import Ref
-from raptor.supervisor import Child, Supervisor
+from raptor.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from rich.tree import Tree
