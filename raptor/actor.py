@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
+from raptor.errors import shown
 from raptor.exits import Exit, Reason
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class Actor:
 
     def handle_info(self, message: Any) -> MaybeAsync:
         """Anything else: timers, Down, Exited, TIMEOUT. Not expected by default: reported and dropped."""
-        self.runtime.events.emit("unexpected", actor=repr(self.ref), message=repr(message))
+        self.runtime.events.emit("unexpected", actor=repr(self.ref), message=shown(message))
         return None
 
     def handle_continue(self, term: Any) -> MaybeAsync:

@@ -83,6 +83,8 @@ class ChildSpec:
             raise self._wrong("args", f"expected a tuple, not {self.args!r}")
         if not isinstance(self.kwargs, Mapping):
             raise self._wrong("kwargs", f"expected a mapping, not {self.kwargs!r}")
+        if not all(isinstance(key, str) for key in self.kwargs):
+            raise self._wrong("kwargs", "expected names of parameters, so strings, as keys")
         if not (self.name is None or (isinstance(self.name, str) and self.name)):
             raise self._wrong("name", f"expected a name or None, not {self.name!r}")
 
@@ -126,8 +128,10 @@ class Backoff:
 
     def delay_s(self, streak: int, rng: random.Random) -> float:
         """The wait before the streak-th restart in a row (from 1)."""
-        # The exponent is bounded because a long streak would overflow a float.
-        full = min(self.max_s, self.initial_s * self.factor ** min(streak - 1, 100))
+        try:
+            full = min(self.max_s, self.initial_s * self.factor ** min(streak - 1, 1000))
+        except OverflowError:
+            full = self.max_s
         return full * (1 - self.jitter * rng.random())
 
 

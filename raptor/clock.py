@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import selectors
 import time
@@ -123,6 +124,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._clock.monotonic()
+
+    @property
+    def _clock_resolution(self) -> float:
+        # How early the loop may run a timer. The least there is: one run early would be armed again for a moment
+        # that never comes, because time stands still meanwhile.
+        return math.ulp(self._clock.monotonic())
+
+    @_clock_resolution.setter
+    def _clock_resolution(self, value: float) -> None:
+        pass  # the base class takes the machine's
 
     def _jump(self) -> None:
         # The exact time of the next timer: adding up differences would stop moving after some simulated years.

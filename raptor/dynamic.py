@@ -24,7 +24,7 @@ class DynamicSupervisor(Supervisor):
         self.template = template
         self._keys = itertools.count()
 
-    async def on_start_child(self, *args: Any, **kwargs: Any) -> Ref | RaptorError | None:
+    async def on_start_child(self, /, *args: Any, **kwargs: Any) -> Ref | RaptorError | None:
         child = Child(next(self._keys), self.template)
         child.args, child.kwargs = args, kwargs
         failed = await self._start(child)

@@ -13,7 +13,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from raptor.actor import NOREPLY, TIMEOUT, Actor, Caller, Continue, Directive, Stop, Timeout
-from raptor.errors import ActorDied
+from raptor.errors import ActorDied, shown
 from raptor.exits import Exit, Reason, as_reason
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class Mailbox:
         "_box",
         "_deferred",
         "_idle_timer",
-        "_in_hand",
         "_killed",
+        "_step",
         "_swept",
         "_task",
         "_waiter",
@@ -65,7 +65,7 @@ class Mailbox:
         self._box: deque[Letter] | None = None
         self._task: asyncio.Task[None] | None = None
         self._waiter: asyncio.Future[None] | None = None  # what a lingering task waits on
-        self._in_hand: Caller | None = None  # who waits for the message that is being handled
+        self._step: Step | None = None  # the message in hand, if it has to wait; begun once `busy_since` is set
         self._swept = False  # the runtime looks after its lingering
         self._deferred: dict[Caller, None] | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -87,11 +87,6 @@ class Mailbox:
         """How many messages wait."""
         return len(self._box) if self._box else 0
 
-    @property
-    def _at_rest(self) -> bool:
-        """Nothing is being handled."""
-        return self._task is None or self._waiter is not None
-
     def _post(self, letter: Letter) -> None:
         box = self._box
         if box is not None:
@@ -110,6 +105,8 @@ class Mailbox:
         waiter = self._waiter
         if waiter is None:
             runtime = self.runtime
+            if runtime.closed:
+                return
             # The actor's own context, not that of whoever happened to send the message.
             runtime.loop.call_soon(self._drain, context=runtime.context.copy())
         else:
@@ -121,9 +118,9 @@ class Mailbox:
         """The loop of an actor that has no task."""
         if self._task is not None:
             return
-        step = self._advance()
-        if step is not None:
-            self._task = self.runtime.create_task(self._serve(step))
+        self._step = self._advance()
+        if self._step is not None:
+            self._task = self.runtime.create_task(self._serve())
         elif self._box is not None:
             self._wake()
 
@@ -157,44 +154,46 @@ class Mailbox:
                 return step
         return None
 
-    async def _serve(self, step: Step | None) -> None:
+    async def _serve(self) -> None:
         """The loop of an actor that has a task, until it has lingered in vain."""
         try:
-            while True:
-                await self._follow(step)
-                if self._actor is None:
-                    return
+            while self._actor is not None:
+                await self._follow()
                 if self._box is not None:
                     await asyncio.sleep(0)  # others' turn
-                elif await self._rests():
+                elif self._actor is not None and await self._rests():
                     return
-                step = self._advance()
+                self._step = self._advance()
         except (asyncio.CancelledError, GeneratorExit):
-            # Killed between two messages, or the loop is closing and nothing may wait any more.
-            if self._actor is not None:
-                self._die(Exit.KILLED)
+            if self._actor is not None and self.runtime.is_closing():
+                self._close()
+            else:
+                self._die(Exit.KILLED)  # somebody else cancelled it
 
-    async def _follow(self, step: Step | None) -> None:
-        """Handle what waits for something, and what comes after it."""
-        clock = self.runtime.clock
+    async def _follow(self) -> None:
+        """Handle the message in hand, and those after it."""
+        clock, task = self.runtime.clock, self._task
+        assert task is not None
         turns = 0
-        while step is not None:
-            letter, work = step
-            self._in_hand = letter[2]
+        while self._step is not None:
+            letter, work = self._step
+            cancelled = task.cancelling()
             self.busy_since = clock.monotonic()
             try:
                 answer = await work
-            except GeneratorExit:
-                raise
             except BaseException as error:
+                if self._breaks_off(error, cancelled):
+                    raise
                 step = self._failed(letter, error)
             else:
                 step = self._done(letter, answer)
-            self.busy_since = self._in_hand = None
+            self.busy_since = None
+            self._step = step
             turns += 1
             if turns % BUDGET == 0:
                 await asyncio.sleep(0)
-            step = step or self._advance()
+            if step is None:
+                self._step = self._advance()
 
     async def _rests(self) -> bool:
         """Linger; -> True when no message came, and the task is to end."""
@@ -205,11 +204,26 @@ class Mailbox:
         try:
             await waiter
         except asyncio.CancelledError:
-            pass  # the program is ending; what was not being handled is not disturbed
+            pass  # dead, or the program is ending; what was not being handled is not disturbed
         if self._waiter is None:
             return False  # whoever brought a message took the waiter away
         self._waiter = self._task = None
         return True
+
+    def _breaks_off(self, error: BaseException, cancelled: int) -> bool:
+        """Whether the task itself is ended from outside, rather than its handler by an exception of its own."""
+        task = self._task
+        if isinstance(error, GeneratorExit):
+            return task is not current_task()
+        # A task group that fails leaves its own marks, hence the count from before.
+        return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > cancelled
+
+    def _close(self) -> None:
+        """The end of the program: without a word to anybody, since nobody will ever be run again."""
+        self.runtime.close()
+        if self._step is not None and self.busy_since is None:
+            self._step[1].close()
+        self._step = self._box = None
 
     def _done(self, letter: Letter, answer: object) -> Step | None:
         """An `async` handler has answered."""
@@ -227,8 +241,7 @@ class Mailbox:
         """An `async` handler has raised."""
         if self._actor is None:
             return None
-        # Cancelled by somebody else; an actor whose handler cancels something of its own only fails.
-        if self._killed or (self._task is not None and self._task.cancelling()):
+        if self._killed:
             self._die(Exit.KILLED)
         elif letter[0] is END:
             self._finish(letter, error)
@@ -255,7 +268,7 @@ class Mailbox:
         elif caller is not None:
             caller.reply(answer)
         elif answer is not None:
-            bad = TypeError(f"{self!r} answered {answer!r}; a cast or an info is answered by None or a directive")
+            bad = TypeError(f"{self!r} answered {shown(answer)}; a cast or an info is answered by None or a directive")
             return self._end(bad, letter)
         return None
 
@@ -276,7 +289,7 @@ class Mailbox:
             case _ if directive is NOREPLY and caller is not None:
                 reply = NOREPLY
             case _:
-                return self._end(TypeError(f"{self!r} answered {directive!r} where it has no meaning"), letter)
+                return self._end(TypeError(f"{self!r} answered {shown(directive)} where it has no meaning"), letter)
         if caller is not None and reply is not NOREPLY:
             caller.reply(reply)
         elif caller is not None:
@@ -299,3 +312,10 @@ class Mailbox:
         self._idle_timer = None
         if self._box is None:
             self._post((INFO, TIMEOUT, None))
+
+
+def current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None  # no loop runs any more

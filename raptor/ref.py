@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
 from raptor.actor import IGNORE, NOREPLY, Actor, Caller, Continue, Down, Exited, Info, Stop, Timeout
-from raptor.errors import ActorDied, CallingSelf, CallTimeout, NoSuchActor, StartFailed
+from raptor.errors import ActorDied, CallingSelf, CallTimeout, NoSuchActor, StartFailed, shown
 from raptor.exits import Exit, Reason, as_reason, is_clean
-from raptor.mailbox import CALL, CAST, CONTINUE, END, INFO, STOP, Letter, Mailbox, Step
+from raptor.mailbox import CALL, CAST, CONTINUE, END, INFO, STOP, Letter, Mailbox, Step, current_task
 
 if TYPE_CHECKING:
     from raptor.runtime import Runtime
@@ -52,6 +53,11 @@ class Ref(Mailbox):
         return self._reason is None
 
     @property
+    def killed(self) -> bool:
+        """Whether it was killed; its handler may not have ended yet."""
+        return self._killed or self._reason == Exit.KILLED
+
+    @property
     def reason(self) -> Reason | None:
         """Why it ended, once it has."""
         return self._reason
@@ -72,8 +78,8 @@ class Ref(Mailbox):
     async def call(self, message: object, timeout_s: float | None = 5.0) -> Any:
         """Send a message and wait for its reply."""
         if self._actor is None:
-            raise NoSuchActor(f"{self!r} is not alive: {self._reason!r}")
-        if not self._at_rest and asyncio.current_task() is self._task:
+            raise NoSuchActor(f"{self!r} is not alive: {shown(self._reason)}")
+        if self.busy_since is not None and asyncio.current_task() is self._task:
             raise CallingSelf(f"{self!r} called itself and would wait for ever: use a cast, or a plain method")
         loop = self.runtime.loop
         future: asyncio.Future[Any] = loop.create_future()
@@ -88,7 +94,7 @@ class Ref(Mailbox):
         A timeout is raised here, and the actor ends all the same.
         """
         if self._actor is None:
-            raise NoSuchActor(f"{self!r} is not alive: {self._reason!r}")
+            raise NoSuchActor(f"{self!r} is not alive: {shown(self._reason)}")
         self._post((STOP, as_reason(reason), None))
         return await self.wait(timeout_s)
 
@@ -105,16 +111,14 @@ class Ref(Mailbox):
             return
         idle = self._box is None
         self._hold().appendleft((STOP, as_reason(reason), None))
-        if idle and self._task is None:
-            self._drain()
-        elif idle:
+        if idle:
             self._wake()
 
     def kill(self) -> None:
         """End it now: no `terminate`, the message in hand is cancelled. Its children are killed with it."""
         if self._actor is None or self._killed:
             return
-        if self._task is None or self._at_rest:
+        if self.busy_since is None or self._task is None:
             self._die(Exit.KILLED)
             return
         self._killed = True
@@ -154,21 +158,25 @@ class Ref(Mailbox):
         """Run `init`; -> False when it chose not to start. A failure leaves nothing behind."""
         actor = self._actor
         assert actor is not None
+        answer: Any
         try:
-            answer: Any = actor.init(*args, **kwargs)
-            if answer.__class__ is CoroutineType:
-                answer = await self._wait_for_init(answer, timeout_s)
-        except asyncio.CancelledError:
-            self._vanish(Exit.KILLED)  # the starter was cancelled, and its child with it
-            raise
+            answer = self.runtime.context.copy().run(actor.init, *args, **kwargs)
         except BaseException as error:
-            self._vanish(error)
-            raise StartFailed(repr(self), error) from error
+            answer = _Raised(error)
+        if answer.__class__ is CoroutineType:
+            try:
+                answer = await self._wait_for_init(answer, timeout_s)
+            except asyncio.CancelledError:
+                self._vanish(Exit.KILLED)  # the starter was cancelled, and its child with it
+                raise
+        if self._actor is None and not isinstance(answer, _Raised):
+            raise StartFailed(repr(self), self._reason or Exit.KILLED)  # it ended itself
         return self._begin(answer)
 
     async def _wait_for_init(self, init: Coroutine[Any, Any, object], timeout_s: float | None) -> object:
         self._hold()  # messages wait until init is done
-        task = self._task = self.runtime.create_task(init)
+        task = self._task = self.runtime.create_task(_caught(init))
+        self.busy_since = self.runtime.clock.monotonic()
         over: asyncio.Future[None] = self.runtime.loop.create_future()
 
         def end(_: object) -> None:
@@ -182,13 +190,13 @@ class Ref(Mailbox):
             if not over.done():
                 self.kill()
                 await over
-                raise TimeoutError(f"init took longer than {timeout_s} s")
+                return _Raised(TimeoutError(f"init took longer than {timeout_s} s"))
         except asyncio.CancelledError:
             task.cancel()
             raise
         finally:
             killed.cancel()
-            self._task = None
+            self._task = self.busy_since = None
         return Stop(Exit.KILLED) if self._killed or task.cancelled() else task.result()
 
     def _begin(self, answer: object) -> bool:
@@ -201,6 +209,9 @@ class Ref(Mailbox):
                 self._arm_idle(after_s)
             case Info(info=info):
                 self.info = info
+            case _Raised(error=error):
+                self._vanish(error)
+                raise StartFailed(repr(self), error) from error
             case Stop(reason=reason):  # or killed meanwhile
                 self._vanish(as_reason(reason))
                 raise StartFailed(repr(self), as_reason(reason))
@@ -248,7 +259,8 @@ class Ref(Mailbox):
             self.runtime.report_crash(self, self._actor, error, message)
         if caller is not None and reply is not NOREPLY:
             caller.reply(reply)
-        self._in_hand = caller
+        elif caller is not None:
+            caller.fail(ActorDied(repr(self), error or reason))
         self._die(error or reason)
 
     def _abandon(self) -> None:
@@ -259,21 +271,27 @@ class Ref(Mailbox):
 
     def _die(self, reason: Reason) -> None:
         """The mailbox closes, then the children go, then the world hears of it."""
-        box, deferred, timers = self._box, self._deferred, self._timers
-        self._actor = self._box = self._deferred = self._timers = None
+        if self._actor is None:
+            return
+        box, deferred, timers, step = self._box, self._deferred, self._timers, self._step
+        self._actor = self._box = self._deferred = self._timers = self._step = None
+        if self._task is not None and self.busy_since is None and self._task is not current_task():
+            self._task.cancel()  # nothing is in its hands; it only ends
+        if step is not None and self.busy_since is None:
+            step[1].close()  # never begun
         self.busy_since = None
-        self.rest(self._waiter)
         for timer in timers or ():
             timer.drop()
         if self._idle_timer is not None:
             self._idle_timer.cancel()
-        for caller in [self._in_hand, *(deferred or ()), *(letter[2] for letter in box or ())]:
+        in_hand = None if step is None else step[0][2]
+        for caller in [in_hand, *(deferred or ()), *(letter[2] for letter in box or ())]:
             if caller is not None:
                 caller.fail(ActorDied(repr(self), reason))
-        children = [other for other in self._links or () if other._parent is self]
+        children = [other for other in self._links or () if other._parent is self and other.alive]
+        self._outlive(children, reason)
         for child in children:
             child._linked_ended(self, reason)
-        self._outlive([child for child in children if child.alive], reason)
 
     def _outlive(self, children: list[Ref], reason: Reason) -> None:
         """Be dead when the last child is: a successor must not meet its predecessor's children."""
@@ -285,7 +303,7 @@ class Ref(Mailbox):
             nonlocal left
             left -= 1
             if not left:
-                self._bury(reason)
+                self.runtime.loop.call_soon(self._bury, reason)  # not at once: a chain may be of any length
 
         for child in children:
             child._watch(gone)
@@ -310,7 +328,7 @@ class Ref(Mailbox):
             return
         from_parent = other is self._parent
         if from_parent and reason == Exit.KILLED:
-            self.kill()
+            self.runtime.loop.call_soon(self.kill)
         elif actor.trap_exit and not from_parent:
             self._post((INFO, Exited(other, reason), None))
         elif from_parent or reason != Exit.NORMAL:
@@ -394,3 +412,18 @@ async def all_ended(refs: Iterable[Ref], timeout_s: float | None = None) -> bool
         for monitor in monitors:
             monitor.cancel()
     return done.done()
+
+
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    """What `init` came to, when that is an exception."""
+
+    error: BaseException
+
+
+async def _caught(init: Coroutine[Any, Any, object]) -> object:
+    """Any exception as a value: a task would let some of them through to the loop, and end the program."""
+    try:
+        return await init
+    except BaseException as error:
+        return _Raised(error)

@@ -46,6 +46,7 @@ class Runtime:
         self.loop = asyncio.get_running_loop()
         self.deadlines = Deadlines(self.loop, self.clock)
         self.context = contextvars.copy_context()
+        self.closed = False
         self._names: dict[str, Ref] = {}
         self._numbers = itertools.count(1)
         self._lingering: dict[Mailbox, asyncio.Future[None] | None] = {}  # and what each last waited on
@@ -100,6 +101,14 @@ class Runtime:
         """A task in the actors' own context, not in that of whoever caused it."""
         return self.loop.create_task(work, context=self.context.copy())
 
+    def is_closing(self) -> bool:
+        """Whether the loop is ending: then, and only then, everything that it has to do is being cancelled."""
+        return self.closed or all(task.cancelling() for task in asyncio.all_tasks(self.loop))
+
+    def close(self) -> None:
+        """Handle no more messages: there will be no loop to do so."""
+        self.closed = True
+
     def lingers(self, mailbox: Mailbox) -> None:
         """Have the actor's task end once it has waited in vain for a while."""
         if not self._lingering:
@@ -120,13 +129,13 @@ class Runtime:
         """Tell of an abnormal end, with the last message and the state, without secrets."""
         if not self.events.heard("crash"):
             return
-        report: dict[str, object] = {"message": message, "state": _state(actor)}
+        parts = ("message", "state")
         try:
-            redacted = actor.redact(report)
-            facts = {key: _SHORT.repr(redacted[key]) for key in report}
+            redacted = actor.redact({"message": message, "state": _state(actor)})
+            facts = {part: _SHORT.repr(redacted[part]) for part in parts}
         except BaseException as error:
             # Never the raw report: what could not be redacted is not shown.
-            facts = dict.fromkeys(report, f"<not shown: redact failed with {type(error).__name__}>")
+            facts = dict.fromkeys(parts, f"<not shown: redact failed with {type(error).__name__}>")
         self.events.emit("crash", actor=repr(ref), reason=reason, **facts)
 
 

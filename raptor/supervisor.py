@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from raptor.actor import NOREPLY, Actor, Caller, Directive, Exited, Stop
 from raptor.child import Child, ChildFailed, ChildInfo, Counts, shut_down
 from raptor.childspec import BRUTAL_KILL, ChildSpec, Flags, is_hashable
-from raptor.errors import BadSpec, ChildError, RaptorError, StartFailed
+from raptor.errors import BadSpec, ChildError, RaptorError, StartFailed, shown
 from raptor.exits import Exit, Reason, is_clean
 from raptor.ref import Ref, Timer
 
@@ -55,6 +55,8 @@ class Supervisor(Actor):
     def init(self, children: Iterable[ChildSpec] = (), /, **flags: Any) -> Any:
         """Check everything, then start the children; one that fails stops those before it, in reverse."""
         self._set_up(Flags.from_mapping(flags))
+        if isinstance(children, ChildSpec) or not isinstance(children, Iterable):
+            raise BadSpec("children", f"expected a list of ChildSpecs, not {shown(children)}")
         specs = tuple(children)
         self.flags.check_children(specs)
         self.children.update((spec.id, Child(spec.id, spec)) for spec in specs)
@@ -80,10 +82,10 @@ class Supervisor(Actor):
     def handle_call(self, message: object, caller: Caller) -> Any:
         if isinstance(message, _Request):
             return getattr(self, f"on_{message.name}")(*message.args, **message.kwargs)
-        caller.fail(RaptorError(f"{self.ref!r} does not understand {message!r}"))
+        caller.fail(RaptorError(f"{self.ref!r} does not understand {shown(message)}"))
         return NOREPLY
 
-    async def on_start_child(self, *args: object, **kwargs: object) -> Ref | RaptorError | None:
+    async def on_start_child(self, /, *args: object, **kwargs: object) -> Ref | RaptorError | None:
         match args:
             case (ChildSpec() as spec,) if not kwargs:
                 pass
@@ -285,7 +287,6 @@ class Supervisor(Actor):
     async def _start(self, child: Child) -> RaptorError | None:
         spec = child.spec
         child.restarting = False
-        child.previous = None
         try:
             child.ref = await self.runtime.spawn(
                 spec.start,
@@ -296,8 +297,9 @@ class Supervisor(Actor):
                 timeout_s=spec.start_timeout_s,
             )
         except RaptorError as error:
-            self._tell("start_failed", child, error=repr(error))
+            self._tell("start_failed", child, error=shown(error))
             return error
+        child.previous = None
         if child.ref is not None:
             child.starts += 1
             self._by_ref[child.ref] = child
@@ -351,7 +353,7 @@ class Supervisor(Actor):
             if child.ref is None or limit_s is None:
                 continue
             since = child.ref.busy_since
-            if since is not None and now - since >= limit_s:
+            if since is not None and now - since >= limit_s and not child.ref.killed:
                 self._tell("stalled", child, busy_s=now - since, limit_s=limit_s)
                 child.ref.kill()
             self._look_within(limit_s)
@@ -368,7 +370,7 @@ class Supervisor(Actor):
         self._tell("child_ended" if fine else "shutdown_error", child, reason=reason)
 
 
-async def start_child(sup: Ref, *args: Any, **kwargs: Any) -> Ref | None:
+async def start_child(sup: Ref, /, *args: Any, **kwargs: Any) -> Ref | None:
     """Add a child by its ChildSpec and start it; under a DynamicSupervisor, start one more with these arguments.
 
     None: it chose not to start.
@@ -414,7 +416,7 @@ async def reconfigure(sup: Ref, children: Iterable[ChildSpec], **flags: Any) -> 
     await _ask(sup, "reconfigure", tuple(children), flags)
 
 
-async def _ask(sup: Ref, name: str, *args: Any, **kwargs: Any) -> Any:
+async def _ask(sup: Ref, name: str, /, *args: Any, **kwargs: Any) -> Any:
     answer = await sup.call(_Request(name, args, kwargs), timeout_s=None)
     if isinstance(answer, RaptorError):
         raise answer
