@@ -5,6 +5,16 @@ The docstring of a class is its default message; a message says what to do next.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+
+def shown(value: object) -> str:
+    """A repr that cannot fail: a user's odd object must not break the report about it."""
+    try:
+        return repr(value)
+    except BaseException as error:
+        return f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
+
 
 class RaptorError(Exception):
     """Raptor could not do what was asked."""
@@ -24,12 +34,37 @@ class BadSpec(RaptorError, ValueError):
         super().__init__(f"{where}: {problem}")
 
 
+class BadInput(RaptorError, ValueError):
+    """What was typed or configured cannot be understood: the message says what is accepted."""
+
+
+class NoSuchName(RaptorError):
+    """There is nothing of that name; `what` says what was looked for, `known` what there is."""
+
+    def __init__(self, what: str, name: str, known: Iterable[str] = (), hint: str = "") -> None:
+        self.what = what
+        self.name = name
+        self.known = tuple(known)
+        self.hint = hint
+        advice = f"{did_you_mean(name, self.known)} {hint}".strip()
+        super().__init__(f"no {what} named {name!r}" + (f": {advice}" if advice else ""))
+
+
+class ModuleFailed(RaptorError):
+    """A module of services did not import; `trace` is its traceback."""
+
+    def __init__(self, module: str, trace: str) -> None:
+        self.module = module
+        self.trace = trace
+        super().__init__(f"{module} did not import, and nothing of it was taken:\n{trace.rstrip()}")
+
+
 class StartFailed(RaptorError):
     """An actor did not start; `reason` says why."""
 
     def __init__(self, who: str, reason: object) -> None:
         self.reason = reason
-        super().__init__(f"{who} did not start: {reason!r}")
+        super().__init__(f"{who} did not start: {shown(reason)}")
 
 
 class NameTaken(StartFailed):
@@ -49,7 +84,7 @@ class ActorDied(RaptorError):
 
     def __init__(self, who: str, reason: object) -> None:
         self.reason = reason
-        super().__init__(f"{who} ended before it answered: {reason!r}")
+        super().__init__(f"{who} ended before it answered: {shown(reason)}")
         if isinstance(reason, BaseException):
             self.__cause__ = reason
 
@@ -72,6 +107,36 @@ class ChildError(RaptorError):
         super().__init__(f"child {child!r}: {_ADVICE[answer]}")
 
 
+class AlreadyRunning(RaptorError):
+    """Another process owns the state directory; `pid` is its number, None where it could not be read."""
+
+    def __init__(self, home: object, pid: int | None) -> None:
+        self.home = home
+        self.pid = pid
+        who = "another process" if pid is None else f"process {pid}"
+        super().__init__(f"{home} belongs to {who}, which runs: stop it first, or use another directory")
+
+
+class RefusedState(RaptorError):
+    """The state on disk cannot be used as it is; `kind` is one word for why, `advice` says what to do."""
+
+    def __init__(self, kind: str, file: object, problem: str, advice: str) -> None:
+        self.kind = kind  # damaged, foreign, newer, absent, insecure, network, unwritable, broken, closed
+        self.file = file
+        self.problem = problem
+        self.advice = advice
+        super().__init__(f"{file} {problem}; {advice}")
+
+
+class NotWritten(RaptorError):
+    """The store could not write, and nothing was acknowledged; it may be tried again. `reason`: full, busy, readonly."""
+
+    def __init__(self, reason: str, file: object, problem: str) -> None:
+        self.reason = reason
+        self.file = file
+        super().__init__(f"{file} was not written: {problem}")
+
+
 _ADVICE = {
     "already_started": "already started under this id",
     "already_present": "its specification is present but it does not run: restart_child or delete_child",
@@ -80,3 +145,11 @@ _ADVICE = {
     "restarting": "it is being restarted: wait, or terminate_child first",
     "simple_one_for_one": "a dynamic supervisor's children have no id: name them by their ref",
 }
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The close names as a question, or nothing."""
+    from difflib import get_close_matches  # only a mistake pays for it
+
+    close = get_close_matches(name[:200], [*known], n=3)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else ""
