@@ -51,7 +51,8 @@ class DynamicSupervisor(Supervisor):
         return ChildError("simple_one_for_one", key)
 
     def on_get_childspec(self, key: object) -> ChildSpec | RaptorError:
-        return ChildError("not_found", key) if self._find(key) is None else self.template
+        known = key == self.template.id or self._find(key) is not None
+        return self.template if known else ChildError("not_found", key)
 
     def on_which_children(self) -> list[ChildInfo]:
         return [ChildInfo(None, child.ref, child.restarting, child.spec.type) for child in self._newest_first()]

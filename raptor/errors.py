@@ -70,9 +70,12 @@ class StartFailed(RaptorError):
 class NameTaken(StartFailed):
     """Another live actor holds the name; `ref` is that actor."""
 
-    def __init__(self, name: str, ref: object) -> None:
+    def __init__(self, name: str, ref: object, child: object = None) -> None:
+        self.name = name
         self.ref = ref
-        super().__init__(name, f"the name is held by {ref!r}; stop it or choose another name")
+        self.reason = ("already_started", ref)
+        who = f"the name {name!r}" if child is None else f"child {child!r}: the name {name!r}"
+        RaptorError.__init__(self, f"{who} is held by {ref!r}; stop it or choose another name")
 
 
 class NoSuchActor(RaptorError):
@@ -129,7 +132,7 @@ class RefusedState(RaptorError):
 
 
 class NotWritten(RaptorError):
-    """The store could not write, and nothing was acknowledged; it may be tried again. `reason`: full, busy, readonly."""
+    """The store could not write; nothing was acknowledged, it may be tried again. `reason`: full, busy, readonly."""
 
     def __init__(self, reason: str, file: object, problem: str) -> None:
         self.reason = reason

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from raptor.actor import NOREPLY, Actor, Caller, Directive, Exited, Stop
 from raptor.child import Child, ChildFailed, ChildInfo, Counts, shut_down
 from raptor.childspec import BRUTAL_KILL, ChildSpec, Flags, is_hashable
-from raptor.errors import BadSpec, ChildError, RaptorError, StartFailed, shown
+from raptor.errors import BadSpec, ChildError, NameTaken, RaptorError, StartFailed, shown
 from raptor.exits import Exit, Reason, is_clean
 from raptor.ref import Ref, Timer
 
@@ -279,7 +279,7 @@ class Supervisor(Actor):
         for child in children:
             error = await self._start(child)
             if error is not None:
-                return ChildFailed(child.key, error.reason if isinstance(error, StartFailed) else error)
+                return ChildFailed(child.key, error.reason if type(error) is StartFailed else error)
             if child.ref is None:
                 self._forget(child)
         return None
@@ -296,7 +296,8 @@ class Supervisor(Actor):
                 parent=self.ref,
                 timeout_s=spec.start_timeout_s,
             )
-        except RaptorError as error:
+        except RaptorError as caught:
+            error = caught if type(caught) is not NameTaken else NameTaken(caught.name, caught.ref, child.key)
             self._tell("start_failed", child, error=shown(error))
             return error
         child.previous = None
