@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from raptor.childspec import ChildSpec as ChildSpec
     from raptor.clock import SystemClock as SystemClock
     from raptor.clock import VirtualClock as VirtualClock
+    from raptor.connect import running as running
     from raptor.dynamic import DynamicSupervisor as DynamicSupervisor
     from raptor.errors import RaptorError as RaptorError
     from raptor.exits import Exit as Exit
+    from raptor.node import Node as Node
     from raptor.ref import Ref as Ref
     from raptor.runtime import Runtime as Runtime
     from raptor.supervisor import Supervisor as Supervisor
@@ -30,12 +32,14 @@ _HOMES = {
     "ChildSpec": "childspec",
     "DynamicSupervisor": "dynamic",
     "Exit": "exits",
+    "Node": "node",
     "RaptorError": "errors",
     "Ref": "ref",
     "Runtime": "runtime",
     "Supervisor": "supervisor",
     "SystemClock": "clock",
     "VirtualClock": "clock",
+    "running": "connect",
 }
 
 __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -1,0 +1,218 @@
+"""Which services may run at a check, and what becomes of the slots that will not: pure decisions.
+
+A check is a planned moment at which a scheduler looks. What it finds due runs after one another.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from raptor.rows import ServiceTiming
+from raptor.service import Service
+from raptor.task import Slot
+from raptor.timing import Timing, show_seconds
+
+LONGEST_RETRY_S = 3600.0
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """When a scheduler looks, and what it knows then."""
+
+    scheduler: str
+    at: float  # the planned time
+    now: float
+    up_since: float  # slots before it were missed because nobody was there
+    retries_only: bool = False  # between two checks: only what failed is tried again
+
+
+class Due(msgspec.Struct, frozen=True, kw_only=True):
+    """A service that may run now."""
+
+    service: Service
+    planned: float  # the slot it runs for
+    slot: float  # what the next slot is counted from
+    attempt: int
+    reason: str
+    closed: tuple[Slot, ...] = ()  # slots that this run leaves behind
+
+
+class NotDue(msgspec.Struct, frozen=True, kw_only=True):
+    """A service that may not, yet."""
+
+    service: Service
+    until: float  # when it may
+    reason: str
+    row: ServiceTiming | None = None  # to be saved: its plan has changed
+    closed: tuple[Slot, ...] = ()
+
+
+def decide(service: Service, timing: Timing, row: ServiceTiming | None, check: Check) -> Due | NotDue:
+    """Whether a service runs at this check, for which slot, and why."""
+    if row is None:
+        return _first(service, timing, check)
+    row = clamp(row, timing, check.now)
+    gate = row.next_due if row.retry_at is None else row.retry_at
+    if gate > check.at or (check.retries_only and row.open is None):
+        why = "retries" if row.open is not None else "runs"
+        return NotDue(service=service, until=gate, reason=f"{why} in {_wait(gate - check.now)}")
+    return _found(service, timing, row, check)
+
+
+def next_due(service: Service, timing: Timing, row: ServiceTiming | None, now: float) -> float:
+    """When a service may run next."""
+    if row is None:
+        return timing.first(now)
+    row = clamp(row, timing, now)
+    return row.next_due if row.retry_at is None else row.retry_at
+
+
+def clamp(row: ServiceTiming, timing: Timing, now: float) -> ServiceTiming:
+    """A row from the future, after the clock was set back, must not freeze the service."""
+    changes: dict[str, float] = {}
+    if row.slot is not None and row.slot > now:
+        soonest = rounded(timing.after(slot=now, end=now, origin=row.origin if row.origin is not None else now))
+        if soonest < row.next_due:
+            changes["next_due"] = soonest
+    if row.retry_at is not None and row.retry_at > now + LONGEST_RETRY_S:
+        changes["retry_at"] = now + LONGEST_RETRY_S
+    return msgspec.structs.replace(row, **changes) if changes else row
+
+
+def rounded(at: float) -> float:
+    """Planned times stand on whole microseconds, so that sums of intervals meet."""
+    return round(at, 6)
+
+
+def skip(service: Service, timing: Timing, row: ServiceTiming, check: Check, reason: str) -> NotDue:
+    """Close every slot up to the check without a run, and plan the next."""
+    planned = _pending(row)
+    if planned > check.at:
+        return NotDue(service=service, until=row.next_due, reason=reason)
+    last, count = timing.latest(planned, check.at)
+    after = rounded(timing.after(slot=last, end=check.at, origin=row.origin if row.origin is not None else last))
+    changed = msgspec.structs.replace(row, next_due=after, open=None, attempts=0, retry_at=None)
+    closed = _range(service, check, planned, last, count, "skipped", reason)
+    return NotDue(service=service, until=after, reason=reason, row=changed, closed=(closed,))
+
+
+def _first(service: Service, timing: Timing, check: Check) -> Due | NotDue:
+    first = rounded(timing.first(check.at))
+    if first <= check.at and not check.retries_only:
+        return Due(service=service, planned=first, slot=first, attempt=1, reason="first run")
+    row = ServiceTiming(interval_seconds=timing.every_s, next_due=first)
+    return NotDue(service=service, until=first, reason=f"first run in {_wait(first - check.now)}", row=row)
+
+
+def _found(service: Service, timing: Timing, row: ServiceTiming, check: Check) -> Due | NotDue:
+    planned = _pending(row)
+    last, count = timing.latest(planned, check.at) if planned <= check.at else (planned, 1)
+    down = last < check.up_since and row.open is None
+    if down and service.missed == "skip":
+        return _missed(service, timing, row, check, last, count)
+    if down and service.missed == "all" and count > 1:
+        return _catch_up(service, timing, row, check, count)
+    if count > 1:
+        return _coalesced(service, timing, row, check, last, count)
+    if row.open is not None:  # another try does not move its slot
+        attempt = row.attempts + 1
+        return Due(service=service, planned=planned, slot=planned, attempt=attempt, reason=f"attempt {attempt}")
+    slot = _anchor(timing, check, planned)
+    return Due(service=service, planned=planned, slot=slot, attempt=1, reason=_since(row, timing, check))
+
+
+def _coalesced(
+    service: Service, timing: Timing, row: ServiceTiming, check: Check, last: float, count: int
+) -> Due | NotDue:
+    """Several slots, one run: for the last of them."""
+    planned = _pending(row)
+    closed: list[Slot] = []
+    if row.open is not None:  # the tries for it end here: its successor has come
+        closed.append(_range(service, check, planned, planned, 1, "failed", row.last_info))
+        planned, count = rounded(timing.after(slot=planned, end=planned, origin=row.origin or planned)), count - 1
+    if count > 1:
+        closed += _left_behind(service, timing, check, planned, last, count - 1)
+    return Due(
+        service=service,
+        planned=last,
+        slot=_anchor(timing, check, last),
+        attempt=1,
+        reason=_since(row, timing, check),
+        closed=tuple(closed),
+    )
+
+
+def _left_behind(service: Service, timing: Timing, check: Check, planned: float, last: float, count: int) -> list[Slot]:
+    """The slots before the one that runs: missed while nobody was there, coalesced afterwards."""
+    before_last = timing.latest(planned, last - 1e-6)[0]
+    if planned >= check.up_since:
+        return [_range(service, check, planned, before_last, count, "coalesced", "one run for all")]
+    if before_last < check.up_since:
+        return [_range(service, check, planned, before_last, count, "missed", "node down")]
+    while_down, missed = timing.latest(planned, check.up_since - 1e-6)
+    resumed = rounded(timing.after(slot=while_down, end=while_down, origin=while_down))
+    return [
+        _range(service, check, planned, while_down, missed, "missed", "node down"),
+        _range(service, check, resumed, before_last, count - missed, "coalesced", "one run for all"),
+    ]
+
+
+def _missed(service: Service, timing: Timing, row: ServiceTiming, check: Check, last: float, count: int) -> NotDue:
+    """missed = "skip": what was due while nobody was there is not made up for."""
+    after = rounded(timing.after(slot=last, end=check.at, origin=row.origin if row.origin is not None else last))
+    changed = msgspec.structs.replace(row, next_due=after, retry_at=None)
+    closed = _range(service, check, _pending(row), last, count, "missed", "node down")
+    return NotDue(
+        service=service, until=after, reason=f"missed while down: runs in {_wait(after - check.now)}", row=changed,
+        closed=(closed,),
+    )  # fmt: skip
+
+
+def _catch_up(service: Service, timing: Timing, row: ServiceTiming, check: Check, count: int) -> Due:
+    """missed = "all": one run for each slot, the oldest first, but not more than the limit."""
+    planned = _pending(row)
+    closed: tuple[Slot, ...] = ()
+    surplus = count - service.missed_limit
+    if surplus > 0:
+        first, last = planned, planned
+        for _ in range(surplus):
+            last, planned = planned, rounded(timing.after(slot=planned, end=planned, origin=first))
+        closed = (_range(service, check, first, last, surplus, "missed", "more than missed_limit"),)
+    left = min(count, service.missed_limit)
+    return Due(
+        service=service, planned=planned, slot=planned, attempt=1, reason=f"catching up, {left} left", closed=closed
+    )
+
+
+def _pending(row: ServiceTiming) -> float:
+    return row.next_due if row.open is None else row.open
+
+
+def _anchor(timing: Timing, check: Check, planned: float) -> float:
+    """An interval is counted from the check that found it due, a calendar time from itself."""
+    return planned if timing.every_s is None else check.at
+
+
+def _range(service: Service, check: Check, planned: float, last: float, count: int, verdict: str, reason: str) -> Slot:
+    return Slot(
+        service=service.name,
+        planned=planned,
+        last=last,
+        count=count,
+        verdict=verdict,
+        reason=reason,
+        scheduler=check.scheduler,
+        recorded=check.now,
+    )
+
+
+def _since(row: ServiceTiming, timing: Timing, check: Check) -> str:
+    if row.last_run_timestamp is None:
+        return "never run"
+    every = "" if timing.every_s is None else f", every {show_seconds(timing.every_s)}"
+    return f"last run {_wait(check.now - row.last_run_timestamp)} ago{every}"
+
+
+def _wait(seconds: float) -> str:
+    if seconds >= 1:
+        seconds = float(round(seconds))
+    return show_seconds(max(seconds, 0.001))

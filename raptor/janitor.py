@@ -1,0 +1,56 @@
+"""The janitor: history within its bounds, the state's anchor once a minute, schedulers that stand still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from raptor.actor import Actor
+from raptor.config import Retention
+from raptor.errors import RaptorError
+from raptor.ref import Ref
+from raptor.scheduler import Scheduler
+from raptor.state.base import Store
+
+SWEEP_S = 60.0
+LOOK_S = 1.0
+
+
+class Janitor(Actor):
+    """Tidies while others work; a store that cannot write is left for the next round."""
+
+    def init(self, store: Callable[[], Store], retention: Retention, schedulers: Callable[[], Iterable[Ref]]) -> None:
+        self._store = store
+        self._retention = retention
+        self._schedulers = schedulers
+        self.send_after(SWEEP_S, "sweep")
+        self.send_after(LOOK_S, "look")
+
+    async def handle_info(self, message: Any) -> None:
+        match message:
+            case "sweep":
+                await self._sweep()
+                self.send_after(SWEEP_S, "sweep")
+            case "look":
+                self._look()
+                self.send_after(LOOK_S, "look")
+            case _:
+                super().handle_info(message)
+
+    async def _sweep(self) -> None:
+        store = self._store()
+        try:
+            before = self.runtime.clock.now() - self._retention.age_s
+            await store.prune(before=before, keep=self._retention.keep)
+            checkpoint = getattr(store, "checkpoint", None)
+            if checkpoint is not None:
+                await checkpoint()
+        except RaptorError as error:
+            self.runtime.events.emit("store_failing", scheduler="janitor", error=str(error))
+
+    def _look(self) -> None:
+        for ref in self._schedulers():
+            actor = ref.actor
+            if isinstance(actor, Scheduler) and actor.is_stalled:
+                self.runtime.events.emit("scheduler_stalled", scheduler=ref.name)
+                ref.kill()

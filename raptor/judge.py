@@ -1,0 +1,80 @@
+"""What a result means: for the slot, and for the timing of its service. Pure."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+from tenacity import RetryCallState, wait_exponential
+
+from raptor.due import LONGEST_RETRY_S, Due, rounded
+from raptor.rows import ServiceTiming
+from raptor.service import Service
+from raptor.task import Dead, Done, Outcome, Result, Retry, Run, Verdict
+from raptor.timing import Timing
+
+
+def judge(
+    due: Due, timing: Timing, result: Result, row: ServiceTiming | None, *, now: float, rng: random.Random
+) -> Verdict:
+    """Done, another try, or the end of the tries for this slot."""
+    service = due.service
+    if result.outcome is Outcome.OK:
+        return Done()
+    limit = service.max_attempts
+    if limit is not None and due.attempt >= limit:
+        return Dead(result.info or str(result.outcome))
+    failures = (row.failures if row is not None else 0) + 1
+    return Retry(at=rounded(now + backoff_s(service, timing, failures, rng)))
+
+
+def backoff_s(service: Service, timing: Timing, failures: int, rng: random.Random) -> float:
+    """1, 2, 4, ... s, up to an hour and never beyond the service's own interval, less a little chance."""
+    state: Any = RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type]
+    state.attempt_number = min(failures, 64)  # beyond that the power only overflows
+    wait = service.backoff or wait_exponential(multiplier=1, exp_base=2, max=LONGEST_RETRY_S)
+    full = min(float(wait(state)), LONGEST_RETRY_S)
+    if timing.every_s is not None:
+        full = min(full, timing.every_s)
+    return full * (1 - 0.1 * rng.random())
+
+
+def advance(due: Due, timing: Timing, row: ServiceTiming | None, run: Run, verdict: Verdict) -> ServiceTiming:
+    """The service's row after a run: only a success moves its timing on."""
+    assert run.end is not None
+    old = row or ServiceTiming(next_due=due.planned)
+    every = timing.every_s
+    # The first slot is the origin of a grid, and a new interval begins a new one.
+    origin = old.origin if old.origin is not None and old.interval_seconds == every else due.slot
+    seen = msgspec.structs.replace(
+        old,
+        last_run_id=run.id,
+        last_outcome=str(run.outcome),
+        last_info=run.info,
+        last_start=run.start,
+        last_end=run.end,
+    )
+    following = rounded(timing.after(slot=due.slot, end=run.end, origin=origin))
+    match verdict:
+        case Done():
+            return msgspec.structs.replace(
+                seen,
+                last_run_timestamp=int(run.end),
+                interval_seconds=every,
+                slot=due.slot,
+                next_due=following,
+                origin=origin,
+                failures=0,
+                attempts=0,
+                open=None,
+                retry_at=None,
+            )
+        case Retry(at=at):
+            return msgspec.structs.replace(
+                seen, failures=old.failures + 1, attempts=due.attempt, open=due.planned, retry_at=at
+            )
+        case _:
+            return msgspec.structs.replace(
+                seen, failures=old.failures + 1, attempts=0, open=None, retry_at=None, next_due=following
+            )

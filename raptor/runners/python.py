@@ -1,0 +1,206 @@
+"""Python functions: async ones on the event loop, sync ones in a thread, isolated ones in a process of their own.
+
+A sync function with a timeout is isolated, because a thread cannot be stopped. What a thread or an async function
+prints goes to the node's own stdout, not into the run's output: `ctx.log` does, and all that an isolated one prints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from raptor.clock import Clock
+from raptor.errors import BadSpec
+from raptor.runners import Context, Progress, time_limit
+from raptor.runners.functions import Function, Shape, is_generator, name_of, shape
+from raptor.runners.output import Recording, RunLog
+from raptor.runners.process import ProcessRunner
+from raptor.runners.text import logger, one_line, raised, returned
+from raptor.service import Service
+from raptor.task import Outcome, Result
+
+CANCEL_GRACE_S = 1.0
+CLOSE_GRACE_S = 0.1
+
+
+class Plan(NamedTuple):
+    """How a service's function is run: found out once."""
+
+    service: Service
+    function: Function
+    shape: Shape
+    isolated: bool
+
+
+class Answer(NamedTuple):
+    info: str
+    error: str | None = None
+
+
+class PythonRunner:
+    """Runs functions and catches whatever they raise, be it SystemExit."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._process = ProcessRunner(clock)
+        self._plans: dict[str, Plan] = {}
+        self._stopping: set[asyncio.Task[Answer]] = set()
+
+    @property
+    def abandoned(self) -> int:
+        """How many async functions still run though they were told to stop."""
+        return len(self._stopping)
+
+    async def run(self, service: Service, context: Context, log: RunLog) -> Result:
+        try:
+            plan = self._plan(service)
+        except BadSpec as error:
+            return Result(outcome=Outcome.FAILED, info=one_line(str(error)), error=str(error))
+        if plan.isolated:
+            return await self._process.run(service, context, log)
+        async with Recording(log, context, self._clock):
+            call = _call(plan, context, log)
+            if plan.shape.is_async:
+                return await self._on_loop(_Attempt(call), time_limit(service), log)
+            answer = await self._clock.offload(_in_thread, call)
+            return _result(answer, log)
+
+    def _plan(self, service: Service) -> Plan:
+        plan = self._plans.get(service.name)
+        if plan is None or plan.service is not service:
+            plan = self._plans[service.name] = _plan(service)
+        return plan
+
+    async def _on_loop(self, attempt: _Attempt, limit_s: float | None, log: RunLog) -> Result:
+        work = asyncio.ensure_future(attempt.go())
+        try:
+            await asyncio.wait({work}, timeout=limit_s)
+        except asyncio.CancelledError:
+            await self._stop(work, attempt)
+            raise
+        if work.cancelled():
+            return _result(Answer("CancelledError", "it cancelled its own task"), log)
+        if work.done():
+            return _result(work.result(), log)
+        why = f"timed out after {limit_s:g} s"
+        if not await self._stop(work, attempt):
+            why += "; it ignores its cancellation and was left running: it may overlap with the next run"
+        return Result(outcome=Outcome.TIMED_OUT, info=why, error=why, tail=log.tail())
+
+    async def _stop(self, work: asyncio.Task[Answer], attempt: _Attempt) -> bool:
+        """-> whether it has ended."""
+        self._stopping.add(work)
+        work.add_done_callback(self._stopping.discard)
+        work.cancel()
+        await asyncio.wait({work}, timeout=CANCEL_GRACE_S)
+        if not work.done():
+            attempt.close()
+            work.cancel()
+            await asyncio.wait({work}, timeout=CLOSE_GRACE_S)
+        return work.done()
+
+
+class _Attempt:
+    """One call of an async function. Its task never fails: asyncio lets SystemExit in a task end the loop."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+        self._coroutine: Any = None
+
+    async def go(self) -> Answer:
+        try:
+            self._coroutine = self._call()
+            return Answer(returned(await self._coroutine))
+        except BaseException as error:
+            return Answer(*raised(error))
+
+    def close(self) -> None:
+        """Raise GeneratorExit in it, which passes where CancelledError was caught."""
+        try:
+            self._coroutine.close()
+        except BaseException:
+            pass  # it catches everything
+
+
+class _Latest:
+    """Hands progress on to the loop, from any thread: the latest when the loop gets to it, not each."""
+
+    def __init__(self, listener: Callable[[Progress], None]) -> None:
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._waiting: Progress | None = None
+
+    def offer(self, progress: Progress) -> None:
+        with self._lock:
+            idle, self._waiting = self._waiting is None, progress
+        if idle:
+            try:
+                self._loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:
+                pass  # the loop has closed: nobody listens any more
+
+    def _deliver(self) -> None:
+        with self._lock:
+            progress, self._waiting = self._waiting, None
+        if progress is not None:
+            self._listener(progress._replace(text=one_line(progress.text)))
+
+
+class _Stream:
+    """A RunLog, as a logging handler sees it."""
+
+    def __init__(self, log: RunLog) -> None:
+        self.write = log.text
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+
+def check(service: Service) -> None:
+    """Refuse a function that could never be run."""
+    _plan(service)
+
+
+def _plan(service: Service) -> Plan:
+    where, function = f"service {service.name!r}: function", service.function
+    if function is None or not callable(function):
+        raise BadSpec(where, f"{function!r} cannot be called: give a function")
+    if is_generator(function):
+        raise BadSpec(where, "is a generator, and calling it runs nothing: return instead of yielding")
+    form = shape(function)
+    if form.missing:
+        names = ", ".join(form.missing)
+        raise BadSpec(where, f"nobody gives it {names}: it may take `ctx`, whose data holds what was asked for")
+    isolated = service.isolate or bool(service.timeout_s and not form.is_async)
+    if isolated and isinstance(problem := name_of(function), str):
+        need = "isolate" if service.isolate else "the timeout of a sync function"
+        raise BadSpec(where, f"{need} needs a process of its own, which must import it by name: {problem}")
+    return Plan(service, function, form, isolated)
+
+
+def _call(plan: Plan, context: Context, log: RunLog) -> Callable[[], Any]:
+    if plan.shape.context is None:
+        return plan.function
+    bound = replace(context, log=logger(context.service, _Stream(log)), on_progress=_Latest(context.on_progress).offer)
+    return lambda: plan.shape.call(plan.function, bound)
+
+
+def _in_thread(call: Callable[[], Any]) -> Answer:
+    try:
+        value = call()
+    except BaseException as error:
+        return Answer(*raised(error))
+    if inspect.iscoroutine(value):
+        value.close()
+        return Answer("it returned a coroutine, which nobody ran", "declare it with `async def`, or await inside")
+    return Answer(returned(value))
+
+
+def _result(answer: Answer, log: RunLog) -> Result:
+    outcome = Outcome.OK if answer.error is None else Outcome.FAILED
+    return Result(outcome=outcome, info=answer.info, error=answer.error, tail=log.tail())

@@ -1,0 +1,126 @@
+"""Group commit: works that wait together are written in one transaction, and answered when it is durable.
+
+What cannot be written is told apart here: try again (full, busy), or write no more (the disk or the file is broken).
+"""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from raptor.errors import NotWritten, RefusedState
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True)
+class Work(Generic[C]):
+    """Something to do with a connection. It may be done twice, the first time rolled back."""
+
+    do: Callable[[C], Any]
+    writes: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    value: Any = None
+    error: BaseException | None = None
+
+
+class Commits:
+    """The transactions of the one connection that writes a file; `told` hears of the sequence of each."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, told: Callable[[int], None]) -> None:
+        self.connection = connection
+        self.sequence: int = connection.execute("SELECT sequence FROM stamp").fetchone()[0]
+        self._path = path
+        self._told = told
+        self._broken: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        """No write has failed in a way that only a new start can tell."""
+        return self._broken is None
+
+    def together(self, works: Sequence[Work[sqlite3.Connection]]) -> list[Answer]:
+        if self._broken is not None:
+            return [Answer(error=self._refused(self._broken)) for _ in works]
+        try:
+            values = self._commit(works) if any(work.writes for work in works) else self._run(works)
+        except BaseException as caught:  # whatever it is, somebody waits for it
+            error = self._undo(self._judge(caught))
+            if self._broken is None and len(works) > 1:
+                # One of them is to blame, and the others shall not pay for it.
+                return [self.together([work])[0] for work in works]
+            return [Answer(error=error)] * len(works)
+        return [Answer(value) for value in values]
+
+    def _run(self, works: Sequence[Work[sqlite3.Connection]]) -> list[Any]:
+        return [work.do(self.connection) for work in works]
+
+    def _commit(self, works: Sequence[Work[sqlite3.Connection]]) -> list[Any]:
+        execute = self.connection.execute
+        execute("BEGIN IMMEDIATE")
+        values = self._run(works)
+        execute("UPDATE stamp SET sequence = ?", (self.sequence + 1,))
+        execute("COMMIT")
+        self.sequence += 1
+        self._told(self.sequence)
+        return values
+
+    def _undo(self, error: BaseException) -> BaseException:
+        try:
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+        except sqlite3.Error as caught:
+            error = self._break(caught)
+        return error
+
+    def _judge(self, error: BaseException) -> BaseException:
+        if not isinstance(error, sqlite3.Error):
+            return error
+        code = getattr(error, "sqlite_errorcode", 0)
+        match code & 0xFF:
+            case sqlite3.SQLITE_FULL:
+                return NotWritten("full", self._path, "the disk is full; free some space")
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                return NotWritten("busy", self._path, "another program holds it open for writing; end that program")
+            case sqlite3.SQLITE_READONLY if code != sqlite3.SQLITE_READONLY_DBMOVED:
+                return NotWritten("readonly", self._path, "it is read-only now; make it writable again")
+            case sqlite3.SQLITE_IOERR if code == sqlite3.SQLITE_IOERR_WRITE and _is_full(self._path.parent):
+                return NotWritten("full", self._path, "a quota or a limit is reached; free some space")
+            case (
+                sqlite3.SQLITE_IOERR
+                | sqlite3.SQLITE_READONLY
+                | sqlite3.SQLITE_CORRUPT
+                | sqlite3.SQLITE_NOTADB
+                | sqlite3.SQLITE_CANTOPEN
+            ):
+                return self._break(error)
+            case _:
+                return error
+
+    def _break(self, error: sqlite3.Error) -> RefusedState:
+        # After a failed fsync a second one may succeed although the data are gone: only a new start can tell.
+        name = getattr(error, "sqlite_errorname", type(error).__name__)
+        self._broken = f"failed with {name} ({error}) and takes no more writes"
+        return self._refused(self._broken)
+
+    def _refused(self, problem: str) -> RefusedState:
+        return RefusedState("broken", self._path, problem, "look at the disk, then start again")
+
+
+def _is_full(folder: Path) -> bool:
+    """Whether a new page finds no room; SQLite itself says so only where the whole disk is full."""
+    probe = folder / "probe"
+    try:
+        probe.write_bytes(bytes(4096))
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    finally:
+        probe.unlink(missing_ok=True)
+    return False

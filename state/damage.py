@@ -1,0 +1,86 @@
+"""What may be wrong with a file of a state directory, and looking for it. Nothing here writes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from raptor.errors import RefusedState
+from raptor.state.connection import APPLICATION, reading
+from raptor.state.parts import PARTS, Part
+from raptor.state.seal import BrokenSeal
+
+REPAIR = "run `raptor state repair`, which saves a copy first"
+
+# A whole check reads the whole file: a larger one is left to `raptor doctor`.
+SMALL = 16 * 2**20
+
+_DAMAGE = {
+    sqlite3.SQLITE_ERROR,  # a table is not there, or its JSON is no JSON
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_IOERR,  # a page that the file is too short for
+}
+
+
+def damaged(path: Path, problem: str) -> RefusedState:
+    return RefusedState("damaged", path, problem, REPAIR)
+
+
+@contextmanager
+def blaming(path: Path) -> Generator[None]:
+    """Errors that mean damage as RefusedState."""
+    try:
+        yield
+    except (BrokenSeal, UnicodeDecodeError) as error:  # the latter where SQLite would quote a broken schema
+        raise damaged(path, f"is damaged: {error}") from error
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        if code in _DAMAGE:
+            raise damaged(path, f"is damaged: {error}") from error
+        problem, advice = f"cannot be opened: {error}", "look at its permissions, and that its folder can be written"
+        raise RefusedState("unwritable", path, problem, advice) from error
+
+
+def examine(path: Path, *, state: str, floor: int, quick: bool = False, deep: bool = False) -> None:
+    """Raise RefusedState unless the file is whole, ours, and as far as `floor`; `quick` looks at its stamp only."""
+    if not path.exists():
+        raise damaged(path, "is missing")
+    if (size := path.stat().st_size) < 512:  # SQLite takes it for a new database
+        raise damaged(path, f"is damaged: only {size} bytes are left" if size else "is empty")
+    part = PARTS[path.name]
+    with blaming(path), closing(reading(path)) as connection:
+        _look_at_stamp(connection, path, state, floor, len(part.versions()))
+        if not quick:
+            _look_through(connection, path, part, deep=deep)
+
+
+def _look_at_stamp(connection: sqlite3.Connection, path: Path, state: str, floor: int, version: int) -> None:
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+        if not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+            raise damaged(path, "is empty: its -wal was lost")
+        raise RefusedState("foreign", path, "is a database of another program", REPAIR)
+    if (found := connection.execute("PRAGMA user_version").fetchone()[0]) > version:
+        problem = f"was written by a newer Raptor (version {found}, this one knows {version})"
+        raise RefusedState("newer", path, problem, "use that Raptor, or another state directory")
+    owner, sequence = connection.execute("SELECT state, sequence FROM stamp").fetchone() or ("nobody", 0)
+    if owner != state:
+        raise RefusedState("foreign", path, f"belongs to another state directory ({owner}, not {state})", REPAIR)
+    if sequence < floor:
+        problem = (
+            f"is older than what was acknowledged (at {sequence}, it had reached {floor}): it or its -wal was lost"
+        )
+        raise damaged(path, problem)
+
+
+def _look_through(connection: sqlite3.Connection, path: Path, part: Part, *, deep: bool) -> None:
+    whole = deep or path.stat().st_size <= SMALL
+    shelves = part.shelves if whole else part.shelves[: part.checked]
+    for check in ["integrity_check"] if whole else [f"integrity_check({shelf.table})" for shelf in shelves]:
+        if (found := connection.execute(f"PRAGMA {check}").fetchone()[0]) != "ok":
+            raise damaged(path, f"is damaged: {found}")
+    for shelf in shelves:
+        for _ in shelf.read(connection):
+            pass

@@ -1,0 +1,174 @@
+"""The store of one node: the two tables and raptor.sqlite, in a state directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from sqlite3 import Connection
+from typing import Any, NoReturn, TypeVar, cast
+
+from raptor.errors import NotWritten, RefusedState
+from raptor.rows import SchedulerState, ServiceTiming
+from raptor.state import sqlite
+from raptor.state.anchor import Heads
+from raptor.state.base import Record
+from raptor.state.commits import Answer, Work
+from raptor.state.connection import reading
+from raptor.state.damage import blaming
+from raptor.state.front import Front, Server
+from raptor.state.home import Home
+from raptor.state.parts import PARTS
+from raptor.state.sqlite import Database
+from raptor.state.tables import Table
+from raptor.task import Run, Slot
+
+T = TypeVar("T")
+
+FILES = {shelf.table: name for name, part in PARTS.items() for shelf in part.shelves}
+SHELVES = {shelf.table: shelf for part in PARTS.values() for shelf in part.shelves}
+
+
+class ReadStore:
+    """A store that only reads, beside a running node or without one."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self._connections: dict[str, Connection] = {}
+        server = Server("reader", self._serve, self._close)
+        server.start()
+        self._reader: Front[None] = Front(home.path, server.put)
+
+    async def load(self, table: str) -> dict[str, Record]:
+        return await self._read(FILES[table], lambda connection: dict(SHELVES[table].read(connection)), {})
+
+    async def history(
+        self,
+        service: str | None = None,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        failed: bool = False,
+        limit: int = 100,
+    ) -> list[Run]:
+        def read(connection: Connection) -> list[Run]:
+            return sqlite.history(connection, service, since=since, until=until, failed=failed, limit=limit)
+
+        return await self._read(FILES["run"], read, [])
+
+    async def slots(self, service: str, *, since: float, until: float, limit: int = 1000) -> list[Slot]:
+        def read(connection: Connection) -> list[Slot]:
+            return sqlite.slots(connection, service, since=since, until=until, limit=limit)
+
+        return await self._read(FILES["slot"], read, [])
+
+    async def save(self, changes: Sequence[tuple[str, str, Record | None]]) -> None:
+        self._refuse()
+
+    async def record(self, slots: Iterable[Slot], runs: Iterable[Run]) -> None:
+        self._refuse()
+
+    async def prune(self, *, before: float, keep: int) -> int:
+        self._refuse()
+
+    async def close(self) -> None:
+        await self._reader.close()
+
+    async def _read(self, name: str, read: Callable[[Connection], T], nothing: T) -> T:
+        path = self.home.path / name
+
+        def do(_: None) -> T:
+            if name not in self._connections:
+                if not path.exists():
+                    return nothing
+                self._connections[name] = reading(path)
+            return read(self._connections[name])
+
+        with blaming(path):
+            return await self._reader.ask(do)
+
+    def _serve(self, works: Sequence[Work[None]]) -> list[Answer]:
+        return [_try(work) for work in works]
+
+    def _close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+    def _refuse(self) -> NoReturn:
+        raise RefusedState("closed", self.home.path, "was opened to be read only", "open it as its owner")
+
+
+class FileStore(ReadStore):
+    """The store of the directory's owner. Making it opens the files, and blocks for a moment."""
+
+    def __init__(self, home: Home) -> None:
+        if not home.owned:
+            raise RefusedState("closed", home.path, "was opened to be read only", "open it as its owner")
+        floors = home.floors()
+        self._heads = Heads(home.path, floors)
+        self._open: dict[str, Table[Any] | Database] = {}
+        try:
+            for name in PARTS:
+                self._open[name] = _open(home.path / name, home.state, floors[name], self._heads.teller(name))
+            home.anchor(self._sequences(), clean=False)
+        except BaseException:
+            for part in self._open.values():
+                part.close()
+            self._heads.close()
+            raise
+        self._closed = False
+        self._database = cast("Database", self._open["raptor.sqlite"])
+        super().__init__(home)
+
+    async def save(self, changes: Sequence[tuple[str, str, Record | None]]) -> None:
+        # Neighbours in one file share a commit: none of them is there without those before it.
+        for table, group in groupby(changes, key=itemgetter(0)):
+            part: Any = self._open[FILES[table]]
+            await part.change([(key, record) for _, key, record in group])
+
+    async def record(self, slots: Iterable[Slot], runs: Iterable[Run]) -> None:
+        await self._database.record(slots, runs)
+
+    async def prune(self, *, before: float, keep: int) -> int:
+        return await self._database.prune(before=before, keep=keep)
+
+    async def checkpoint(self) -> None:
+        """Make it known how far the files are, so that an older one is noticed even after a power cut."""
+        await self._database.between(lambda: self.home.anchor(self._sequences(), clean=False))
+
+    async def close(self) -> None:
+        """Close every file; the directory is still owned."""
+        if self._closed:
+            return
+        self._closed = True
+        await super().close()
+        for name in ("service_timing.sqlite", "scheduler_state.sqlite"):
+            await self._open[name].shut()
+        try:
+            if all(part.commits.whole for part in self._open.values()):
+                await self._database.between(lambda: self.home.anchor(self._sequences(), clean=True))
+        except NotWritten:
+            pass  # it will look like an unclean end, which loses nothing
+        await self._database.shut()
+        self._heads.close()
+
+    def _sequences(self) -> dict[str, int]:
+        return {name: part.commits.sequence for name, part in self._open.items()}
+
+
+def _open(path: Path, state: str, floor: int, told: Callable[[int], None]) -> Table[Any] | Database:
+    match path.stem:
+        case "service_timing":
+            return Table(path, ServiceTiming, state=state, floor=floor, told=told)
+        case "scheduler_state":
+            return Table(path, SchedulerState, state=state, floor=floor, told=told)
+        case _:
+            return Database(path, state=state, floor=floor, told=told)
+
+
+def _try(work: Work[None]) -> Answer:
+    try:
+        return Answer(work.do(None))
+    except BaseException as caught:  # somebody waits for it
+        return Answer(error=caught)

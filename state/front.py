@@ -1,0 +1,152 @@
+"""Between the event loop and a thread that owns connections: works go in, answers come back as futures."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
+
+from raptor.errors import RefusedState
+from raptor.state.commits import Answer, C, Work
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Works for a thread, which calls `answer` when all of them are done."""
+
+    works: Sequence[Work[Any]]
+    answer: Callable[[list[Answer]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The last word to a thread, which calls `answer` when its connection is closed."""
+
+    answer: Callable[[list[Answer]], None]
+
+
+Order: TypeAlias = Batch | Close
+
+
+class Line(Protocol):
+    """A queue, as far as it is used here; sqlitedict brings one of its own."""
+
+    def get(self) -> Any: ...
+    def get_nowait(self) -> Any: ...
+
+
+class Front(Generic[C]):
+    """Hands works to a thread: what is asked in one turn of the event loop goes together, and shares a commit.
+
+    For one event loop. A forked child has no such thread, and is refused instead of waiting for ever.
+    """
+
+    def __init__(self, name: object, put: Callable[[Order], None]) -> None:
+        self._name = name
+        self._put = put
+        self._waiting: list[tuple[Work[C], asyncio.Future[Any]]] = []
+        self._closed = False
+        self._pid = os.getpid()
+
+    async def ask(self, do: Callable[[C], T], *, writes: bool = True) -> T:
+        """Do it in the thread; -> what it gave, when that is durable. A cancelled wait leaves the work to finish."""
+        if self._closed or self._pid != os.getpid():
+            problem = "was closed" if self._closed else f"was opened by process {self._pid}, not by this child"
+            raise RefusedState("closed", self._name, problem, "open the state directory again")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._waiting.append((Work(do, writes), future))
+        if len(self._waiting) == 1:
+            loop.call_soon(self._send)
+        return cast("T", await future)
+
+    async def close(self) -> None:
+        """Let what was asked be done, take no more, and wait until the file is closed."""
+        if self._closed:
+            return
+        self._send()
+        self._closed = True
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._put(Close(_teller([future])))
+        await future
+
+    def _send(self) -> None:
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._put(Batch([work for work, _ in waiting], _teller([future for _, future in waiting])))
+
+
+class Server(threading.Thread):
+    """A daemon thread that serves what a Front puts, until its close."""
+
+    def __init__(
+        self, name: str, serve: Callable[[Sequence[Work[Any]]], list[Answer]], close: Callable[[], None]
+    ) -> None:
+        super().__init__(name=f"raptor-{name}", daemon=True)
+        self._serve = serve
+        self._close = close
+        self._line: queue.SimpleQueue[Order] = queue.SimpleQueue()
+        self.put: Callable[[Order], None] = self._line.put
+
+    def run(self) -> None:
+        attend(self._line, self._serve, self._close)
+
+
+def attend(
+    line: Line,
+    serve: Callable[[Sequence[Work[Any]]], list[Answer]],
+    close: Callable[[], None],
+    *,
+    read: Callable[[Any], Order] = lambda order: order,
+) -> None:
+    """Serve a line of orders in a thread, all that wait at once, until one says close."""
+    while True:
+        orders = [read(order) for order in _drain(line)]
+        batches = [order for order in orders if isinstance(order, Batch)]
+        answers = serve([work for batch in batches for work in batch.works]) if batches else []
+        for batch in batches:
+            batch.answer(answers[: len(batch.works)])
+            del answers[: len(batch.works)]
+        if closing := [order for order in orders if isinstance(order, Close)]:
+            close()
+            for order in closing:
+                order.answer([Answer()])
+            return
+
+
+def _drain(line: Line) -> list[Any]:
+    """Wait for one, and take all that are there."""
+    taken = [line.get()]
+    try:
+        while True:
+            taken.append(line.get_nowait())
+    except queue.Empty:
+        return taken
+
+
+def _teller(futures: list[asyncio.Future[Any]]) -> Callable[[list[Answer]], None]:
+    loop = futures[0].get_loop()
+
+    def tell(answers: list[Answer]) -> None:
+        try:
+            loop.call_soon_threadsafe(_settle, futures, answers)
+        except RuntimeError:
+            pass  # the loop has closed: nobody waits any more
+
+    return tell
+
+
+def _settle(futures: list[asyncio.Future[Any]], answers: list[Answer]) -> None:
+    for future, answer in zip(futures, answers, strict=True):
+        if future.done():
+            continue
+        if answer.error is None:
+            future.set_result(answer.value)
+        else:
+            future.set_exception(answer.error)

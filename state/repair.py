@@ -1,0 +1,205 @@
+"""Repair of a state directory: a copy of everything first, then new files of all records that are whole."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from raptor.clock import Clock
+from raptor.errors import RefusedState
+from raptor.state import anchor, folder
+from raptor.state.anchor import Anchor
+from raptor.state.connection import APPLICATION, writing
+from raptor.state.home import REPAIRING, Home, writable
+from raptor.state.lock import Lock
+from raptor.state.parts import PARTS, Shelf
+from raptor.state.salvage import Cell, Pages
+from raptor.state.seal import BrokenSeal, unseal
+
+NEW = "new"  # in the folder of the copy: what the files shall be
+
+
+@dataclass(kw_only=True)
+class Report:
+    copy: Path | None = None  # None: nothing was wrong, and nothing was touched
+    kept: dict[str, int] = field(default_factory=dict[str, int])  # records of each table
+    lost: list[str] = field(default_factory=list[str])  # what is known of what is gone
+
+
+@dataclass(kw_only=True)
+class Left:
+    """What is left of one file."""
+
+    rows: dict[str, dict[str, tuple[str, ...]]]  # table -> key -> what to insert
+    broken: list[str]
+    state: str = ""
+    sequence: int = 0
+
+
+class Install(msgspec.Struct):
+    """The new files are complete; from here on a repair goes only forwards."""
+
+    folder: str
+    anchor: Anchor
+    kept: dict[str, int]
+    lost: list[str]
+
+
+def repair(path: str | os.PathLike[str], clock: Clock, *, allow_network_fs: bool = False) -> Report:
+    """Make the directory usable again. It blocks; it may be killed and called again at any point."""
+    place = Path(path).absolute()
+    if not place.is_dir():
+        raise RefusedState("absent", place, "holds no state", "`raptor start` makes it")
+    folder.check(place, allow_network_fs=allow_network_fs)
+    incarnation = secrets.token_hex(16)
+    with writable(place):
+        lock = Lock(place / "lock", incarnation)
+        try:
+            if not (place / REPAIRING).exists():
+                if _is_whole(place):
+                    return Report()
+                _prepare(place, incarnation, clock.now())
+            return _install(place)
+        finally:
+            lock.release()
+
+
+def _is_whole(place: Path) -> bool:
+    try:
+        Home.read(place).examine(deep=True)
+    except RefusedState as refused:
+        if refused.kind in ("damaged", "foreign"):
+            return False
+        raise
+    return True
+
+
+def _prepare(place: Path, incarnation: str, now: float) -> None:
+    number = 1 + max((int(old.name[7:]) for old in place.glob("repair-*") if old.name[7:].isdigit()), default=0)
+    copy = place / f"repair-{number}"
+    (copy / NEW).mkdir(parents=True, mode=0o700)
+    copy.chmod(0o700)
+    for file in place.iterdir():
+        if file.is_file() and file.name != "lock":
+            shutil.copy2(file, copy / file.name)
+            _sync(copy / file.name)
+    anchor.sync_folder(copy)
+    known = _known(place)
+    left = {name: _left(copy / name) for name in PARTS}
+    state = known.state if known else next((one.state for one in left.values() if one.state), secrets.token_hex(16))
+    heads = anchor.read_heads(place)
+    report = Report()
+    sequences: dict[str, int] = {}
+    for name, one in left.items():
+        floor = max(heads.get(name, 0), known.sequences.get(name, 0) if known else 0)
+        report.lost += _losses(place / name, one, state, floor)
+        if one.state not in ("", state):
+            one = Left(rows={}, broken=[])
+        sequences[name] = max(floor, one.sequence) + 1
+        _write(copy / NEW / name, state, sequences[name], one)
+        report.kept |= {shelf.table: len(one.rows.get(shelf.table, {})) for shelf in PARTS[name].shelves}
+    fresh = Anchor(state=state, owner=incarnation, clean=True, written=now, sequences=sequences)
+    plan = Install(folder=copy.name, anchor=fresh, kept=report.kept, lost=report.lost)
+    anchor.write_durably(place / REPAIRING, msgspec.json.encode(plan))
+
+
+def _install(place: Path) -> Report:
+    plan = msgspec.json.decode((place / REPAIRING).read_bytes(), type=Install)
+    for name in PARTS:
+        if (new := place / plan.folder / NEW / name).exists():
+            # The old log first: SQLite would play it into the new file.
+            for old in (place / f"{name}-wal", place / f"{name}-shm"):
+                old.unlink(missing_ok=True)
+            os.replace(new, place / name)
+    anchor.sync_folder(place)
+    (place / "heads").unlink(missing_ok=True)
+    anchor.write(place, plan.anchor)
+    (place / REPAIRING).unlink()
+    anchor.sync_folder(place)
+    return Report(copy=place / plan.folder, kept=plan.kept, lost=plan.lost)
+
+
+def _known(place: Path) -> Anchor | None:
+    try:
+        return anchor.read(place)
+    except RefusedState:
+        return None
+
+
+def _left(path: Path) -> Left:
+    pages = Pages(path)
+    part = PARTS[path.name]
+    application, version = pages.version
+    if application == APPLICATION and version > len(part.versions()):
+        raise RefusedState("newer", path.name, "was written by a newer Raptor", "repair it with that one")
+    left = Left(rows={shelf.table: {} for shelf in part.shelves}, broken=[])
+    keys: set[str] = set()  # those that an index or a broken row names, without those that are whole
+    slots: set[int] = set()
+    for cell in sorted(pages.cells(), key=lambda cell: cell.rowid):  # an index first; of two rows the later counts
+        match cell.values:
+            case (str(state), int(sequence)) if cell.rowid == 1 and len(state) == 32:
+                left.state, left.sequence = state, max(left.sequence, sequence)
+            case (str(key), int()) if not cell.rowid:
+                keys.add(key)
+            case (str(), _, int(slot)) if not cell.rowid:
+                slots.add(slot)
+            case _:
+                for table, key, row in _whole(cell, part.shelves):
+                    left.rows[table][key] = row
+                    keys.discard(key)
+                    slots.discard(cell.rowid if table == "slot" else 0)
+    left.broken = [f"the record {key!r}" for key in sorted(keys)]
+    left.broken += [f"{len(slots)} slots"] if slots else []
+    left.broken += [f"what stood on {pages.missing} pages that are missing"] if pages.missing else []
+    return left
+
+
+def _whole(cell: Cell, shelves: tuple[Shelf[msgspec.Struct], ...]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    texts = [value for value in cell.values if isinstance(value, str)]
+    for shelf in shelves:
+        if len(texts) == len(cell.values) == (1 if shelf.key is None else 2):
+            key = "" if shelf.key is None else texts[0]
+            try:
+                unseal(shelf.table, key, texts[-1], shelf.kind)
+            except BrokenSeal:
+                continue
+            yield shelf.table, key or texts[-1], tuple(texts)
+
+
+def _losses(path: Path, left: Left, state: str, floor: int) -> list[str]:
+    if not path.exists() or not path.stat().st_size:
+        return [f"{path.name} was missing or empty: all that it held"] if floor else []
+    if left.state not in ("", state):
+        return [f"{path.name} belonged to another state directory: all that it held was set aside"]
+    lost = [f"{path.name}: {what}" for what in left.broken]
+    if left.sequence < floor:
+        lost.append(f"{path.name}: the last {floor - left.sequence} commits, as far as they are not kept")
+    return lost
+
+
+def _write(path: Path, state: str, sequence: int, left: Left) -> None:
+    connection = writing(path, state, PARTS[path.name].versions(), floor=sequence - 1)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        for shelf in PARTS[path.name].shelves:
+            # Two slots of one time cannot both be kept; the earlier line counts, as ever.
+            insert = shelf.insert.replace("INSERT", "INSERT OR IGNORE", 1)
+            connection.executemany(insert, left.rows.get(shelf.table, {}).values())
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+    _sync(path)
+
+
+def _sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,0 +1,178 @@
+"""Reading what is left of a damaged SQLite file: cells straight from its pages, trusting as little as possible.
+
+Format: https://sqlite.org/fileformat2.html. What a cell says is believed only where the checksum of a record fits.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+Value: TypeAlias = str | int | None  # text, whole numbers; anything else is of no use here
+
+TABLE_LEAF, INDEX_LEAF = 13, 10
+INNER = (2, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    page: int
+    rowid: int  # 0 in an index
+    values: tuple[Value, ...]
+
+
+class Unreadable(Exception):
+    """Bytes that are no cell."""
+
+
+class Pages:
+    """The newest whole image of each page: of the file, or of the log where it was committed there."""
+
+    def __init__(self, path: Path) -> None:
+        file = path.read_bytes() if path.exists() else b""
+        log = path.with_name(path.name + "-wal")
+        frames = log.read_bytes() if log.exists() else b""
+        self.size = _page_size(file, frames)
+        self.images = {
+            number + 1: file[at : at + self.size] for number, at in enumerate(range(0, len(file), self.size))
+        }
+        self.images.update(_committed(frames, self.size))
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """application_id and user_version, as far as the header can be read."""
+        header = self.images.get(1, b"").ljust(100, b"\0")
+        return struct.unpack(">I", header[68:72])[0], struct.unpack(">I", header[60:64])[0]
+
+    @property
+    def missing(self) -> int:
+        """How many pages the header counts that are not there."""
+        header = self.images.get(1, b"").ljust(100, b"\0")
+        return max(0, int.from_bytes(header[28:32], "big") - len(self.images)) if header[:6] == b"SQLite" else 0
+
+    def cells(self) -> Iterator[Cell]:
+        """Every cell of a table or an index that can be read."""
+        for number, image in self.images.items():
+            start = 100 if number == 1 else 0
+            kind = image[start] if len(image) > start else 0
+            found = list(self._listed(number, image, start, kind)) if kind in (TABLE_LEAF, INDEX_LEAF) else [None]
+            yield from (cell for cell in found if cell is not None)
+            if None in found and kind not in INNER:
+                # Its head or its list is broken: a cell may stand anywhere on it.
+                yield from self._strewn(number, image)
+
+    def _listed(self, number: int, image: bytes, start: int, kind: int) -> Iterator[Cell | None]:
+        count = int.from_bytes(image[start + 3 : start + 5], "big")
+        for entry in range(start + 8, start + 8 + 2 * count, 2):
+            try:
+                yield self._cell(number, image, int.from_bytes(image[entry : entry + 2], "big"), kind)
+            except Unreadable:
+                yield None
+
+    def _strewn(self, number: int, image: bytes) -> Iterator[Cell]:
+        for at in range(len(image)):
+            try:
+                cell = self._cell(number, image, at, TABLE_LEAF)
+            except Unreadable:
+                continue
+            if any(isinstance(value, str) for value in cell.values):
+                yield cell
+
+    def _cell(self, number: int, image: bytes, at: int, kind: int) -> Cell:
+        length, at = _varint(image, at)
+        rowid, at = _varint(image, at) if kind == TABLE_LEAF else (0, at)
+        return Cell(number, rowid, _values(self._payload(image, at, length, kind)))
+
+    def _payload(self, image: bytes, at: int, length: int, kind: int) -> bytes:
+        most = self.size - 35 if kind == TABLE_LEAF else (self.size - 12) * 64 // 255 - 23
+        if length <= most:
+            return image[at : at + length]
+        least = (self.size - 12) * 32 // 255 - 23
+        here = least + (length - least) % (self.size - 4)
+        here = here if here <= most else least
+        if length > len(self.images) * self.size:
+            raise Unreadable
+        payload, after = image[at : at + here], image[at + here : at + here + 4]
+        while len(payload) < length:
+            more = self.images.get(int.from_bytes(after, "big"))
+            if not more:
+                raise Unreadable
+            after = more[:4]
+            payload += more[4 : 4 + length - len(payload)]
+        return payload
+
+
+def _page_size(file: bytes, frames: bytes) -> int:
+    for size in (int.from_bytes(file[16:18], "big"), int.from_bytes(frames[8:12], "big")):
+        if size >= 512 and size & (size - 1) == 0:
+            return size
+    return 4096
+
+
+def _committed(frames: bytes, size: int) -> dict[int, bytes]:
+    """Pages of the log, up to its last commit, each judged by its own checksum."""
+    pages: dict[int, bytes] = {}
+    waiting: dict[int, bytes] = {}
+    order = ">" if frames[3:4] == b"\x83" else "<"
+    salts = frames[16:24]
+    seed = struct.unpack(">II", frames[24:32]) if len(frames) >= 32 else (0, 0)
+    for at in range(32, len(frames) - 24 - size + 1, 24 + size):
+        head, image = frames[at : at + 24], frames[at + 24 : at + 24 + size]
+        number, commit, *sums = struct.unpack(">II8xII", head)
+        if head[8:16] != salts:
+            break  # left over from before the log was last begun anew
+        if tuple(sums) == _checksum(head[:8] + image, order, seed):
+            waiting[number] = image
+            if commit:
+                pages.update(waiting)
+                waiting.clear()
+        seed = (sums[0], sums[1])
+    return pages
+
+
+def _checksum(data: bytes, order: str, seed: tuple[int, int]) -> tuple[int, int]:
+    one, two = seed
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for first, second in zip(words[::2], words[1::2], strict=True):
+        one = (one + first + two) & 0xFFFFFFFF
+        two = (two + second + one) & 0xFFFFFFFF
+    return one, two
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for place in range(9):
+        if at + place >= len(data):
+            break
+        byte = data[at + place]
+        if place == 8:
+            return value << 8 | byte, at + 9
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:
+            return value, at + place + 1
+    raise Unreadable
+
+
+def _values(payload: bytes) -> tuple[Value, ...]:
+    end, at = _varint(payload, 0)
+    if not 1 < end <= len(payload) or end > 100:
+        raise Unreadable
+    values: list[Value] = []
+    body = end
+    while at < end:
+        kind, at = _varint(payload, at)
+        width = (kind - 12) // 2 if kind >= 12 else (0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0)[kind]
+        content = payload[body : body + width]
+        if len(content) < width:
+            raise Unreadable
+        if kind >= 13 and kind % 2:
+            values.append(content.decode("utf-8", "surrogateescape"))
+        elif kind <= 6:
+            values.append(int.from_bytes(content, "big", signed=True) if kind else None)
+        else:
+            values.append(kind - 8 if kind in (8, 9) else None)
+        body += width
+    return tuple(values)

@@ -1,0 +1,118 @@
+"""raptor.sqlite: the definitions of schedulers, and the ledger of slots and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from sqlite3 import Connection
+
+from raptor.rows import Definition
+from raptor.state.commits import Commits
+from raptor.state.connection import writing
+from raptor.state.front import Close, Front, Server
+from raptor.state.parts import PARTS, RUNS, SLOTS
+from raptor.state.seal import seal
+from raptor.task import Run, Slot
+
+STEP = 500  # rows that are pruned in one commit, so that nobody waits long behind it
+
+
+class Database:
+    """The one connection that writes raptor.sqlite, in a thread of its own."""
+
+    def __init__(self, path: Path, *, state: str, floor: int = 0, told: Callable[[int], None] = lambda _: None) -> None:
+        connection = writing(path, state, PARTS[path.name].versions(), floor=floor)
+        self.commits = Commits(connection, path, told)
+        self._server = Server(path.stem, self.commits.together, connection.close)
+        self._server.start()
+        self._front: Front[Connection] = Front(path, self._server.put)
+
+    async def change(self, changes: Sequence[tuple[str, Definition | None]]) -> None:
+        """Write or delete definitions, all in one commit."""
+        rows = [(key, None if record is None else seal("definitions", key, record)) for key, record in changes]
+
+        def write(connection: Connection) -> None:
+            for key, text in rows:
+                if text is None:
+                    connection.execute("DELETE FROM definitions WHERE key = ?", (key,))
+                else:
+                    connection.execute("REPLACE INTO definitions (key, record) VALUES (?, ?)", (key, text))
+
+        await self._front.ask(write)
+
+    async def record(self, slots: Iterable[Slot], runs: Iterable[Run]) -> None:
+        new_runs = [(run.id, seal("run", run.id, run)) for run in runs]
+        new_slots = [(seal("slot", "", slot),) for slot in slots]
+
+        def write(connection: Connection) -> None:
+            connection.executemany("INSERT OR IGNORE INTO run (id, record) VALUES (?, ?)", new_runs)
+            connection.executemany("INSERT OR IGNORE INTO slot (record) VALUES (?)", new_slots)
+
+        await self._front.ask(write)
+
+    async def prune(self, *, before: float, keep: int) -> int:
+        gone = 0
+        for table, age, order in (("run", "start", "start, id"), ("slot", "last", "planned")):
+            gone += await self._shed(table, f"{age} < ?", before)
+            crowded = f"SELECT service, count(*) FROM {table} GROUP BY service HAVING count(*) > {keep}"
+            for service, count in await self._front.ask(partial(_fetch, crowded), writes=False):
+                gone += await self._shed(table, f"service = ? ORDER BY {order}", service, count - keep)
+        return gone
+
+    async def _shed(self, table: str, which: str, argument: object, most: int | None = None) -> int:
+        gone = 0
+        while most is None or gone < most:
+            step = STEP if most is None else min(STEP, most - gone)
+            query = f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE {which} LIMIT {step})"
+            count = await self._front.ask(partial(_delete, query, argument))
+            gone += count
+            if count < step:
+                break
+        return gone
+
+    async def between(self, do: Callable[[], None]) -> None:
+        """Do it in this thread, between two commits."""
+        await self._front.ask(lambda _: do(), writes=False)
+
+    async def shut(self) -> None:
+        """Close the file; `close` does the same and blocks."""
+        await self._front.close()
+
+    def close(self) -> None:
+        self._server.put(Close(lambda _: None))
+        self._server.join()
+
+
+def _fetch(query: str, connection: Connection) -> list[tuple[str, int]]:
+    return connection.execute(query).fetchall()
+
+
+def _delete(query: str, argument: object, connection: Connection) -> int:
+    return connection.execute(query, (argument,)).rowcount
+
+
+def history(
+    connection: Connection,
+    service: str | None,
+    *,
+    since: float | None,
+    until: float | None,
+    failed: bool,
+    limit: int,
+) -> list[Run]:
+    wanted = {
+        "service = ?": service,
+        "start >= ?": since,
+        "start <= ?": until,
+        "outcome <> ?": "ok" if failed else None,
+    }
+    given = {condition: value for condition, value in wanted.items() if value is not None}
+    where = f"WHERE {' AND '.join(given)}" if given else ""
+    rest = f"{where} ORDER BY start DESC, id DESC LIMIT ?"
+    return [run for _, run in RUNS.read(connection, rest, (*given.values(), limit))]
+
+
+def slots(connection: Connection, service: str, *, since: float, until: float, limit: int) -> list[Slot]:
+    rest = "WHERE service = ? AND last >= ? AND planned <= ? ORDER BY planned LIMIT ?"
+    return [slot for _, slot in SLOTS.read(connection, rest, (service, since, until, limit))]
