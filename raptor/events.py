@@ -92,7 +92,8 @@ class Subscription:
     def _arm(self) -> None:
         try:
             if threading.get_ident() == self._thread:
-                self._loop.call_soon(self._deliver)
+                # A turn later than soon: whoever mends what happened goes first.
+                self._loop.call_soon(self._loop.call_soon, self._deliver)
             else:
                 self._loop.call_soon_threadsafe(self._deliver)
         except RuntimeError:

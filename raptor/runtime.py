@@ -48,6 +48,7 @@ class Runtime:
         self.context = contextvars.copy_context()
         self.closed = False
         self._names: dict[str, Ref] = {}
+        self._checked: set[type[Actor]] = set()
         self._numbers = itertools.count(1)
         self._lingering: dict[Mailbox, asyncio.Future[None] | None] = {}  # and what each last waited on
         if log:
@@ -70,7 +71,9 @@ class Runtime:
         timeout_s: float | None = None,
     ) -> Ref | None:
         """Start an actor, linked to its parent if it is given one. See `start` and `Actor.start_link`."""
-        _check_class(actor)
+        if actor not in self._checked:
+            _check_class(actor)
+            self._checked.add(actor)
         if name is not None and name in self._names:
             raise NameTaken(name, self._names[name])
         if parent is not None and parent.actor is None:

@@ -1,0 +1,1 @@
+"""How fast Raptor is, beside floors that anybody can write in ten lines and beside Erlang/OTP: `make bench`."""

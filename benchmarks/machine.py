@@ -1,0 +1,54 @@
+"""What the numbers were taken on: machine, versions, commit."""
+
+import os
+import platform
+import re
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+from benchmarks import otp
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def describe() -> dict[str, str]:
+    return {
+        "machine": f"{os.cpu_count()} cores, {_processor()}, {platform.system()} {platform.release()}",
+        "Python": f"{platform.python_implementation()} {platform.python_version()}",
+        "uvloop": _version("uvloop"),
+        "Pykka": _version("pykka"),
+        "OTP": otp.version(),
+        "commit": _commit(),
+        "load, at the start": load(),
+    }
+
+
+def load() -> str:
+    """How busy the machine has been for the last minute; the benchmarks themselves count for about 1."""
+    return f"{os.getloadavg()[0]:.1f}"
+
+
+def _processor() -> str:
+    try:
+        found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.M)
+    except OSError:
+        found = None
+    return found[1] if found else platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _commit() -> str:
+    try:
+        told = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return told.stdout.strip()

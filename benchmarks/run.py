@@ -1,0 +1,47 @@
+"""Measure what was asked for and print it: `make bench`, `make bench ARGS="--quick --only call"`.
+
+A missed target is said, never an exit code: timing depends on the machine.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import call, cast, machine, memory, restart, stop
+from benchmarks.report import Report, Result
+
+SUBJECTS: dict[str, Callable[[bool], Result]] = {
+    "call": call.measure,
+    "cast": cast.measure,
+    "memory": memory.measure,
+    "restart": restart.measure,
+    "stop": stop.measure,
+}
+
+
+def read(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make bench", description="Measure Raptor beside its floors and Erlang/OTP.")
+    parser.add_argument("--quick", action="store_true", help="a few seconds: enough to see that it works, not to quote")
+    parser.add_argument("--only", action="append", choices=SUBJECTS, metavar="NAME", help=", ".join(SUBJECTS))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    asked = read(arguments)
+    report = Report(machine=machine.describe(), quick=asked.quick)
+    for name in asked.only or SUBJECTS:
+        print(f"measuring {name} ...", file=sys.stderr, flush=True)
+        report.add(SUBJECTS[name](asked.quick))
+    report.machine["load, at the end"] = machine.load()
+    if asked.json:
+        asked.json.write_text(report.as_json(), encoding="utf-8")
+    report.show()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
