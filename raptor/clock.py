@@ -57,7 +57,8 @@ class Clock(ABC):
         """Wait until the wall clock shows `when`, never shorter; -> how far it was set meanwhile."""
         skew = self.now() - self.monotonic()
         while (left := when - self.now()) > 0:
-            await self.sleep(min(left, self.slice_s))
+            # Not less than a microsecond: less may be no step at all for the monotonic clock.
+            await self.sleep(min(max(left, 1e-6), self.slice_s))
         return self.now() - self.monotonic() - skew
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from raptor.clock import Clock
 
-Listener = Callable[["Event"], None]
+Listener = Callable[["Event"], object]
 
 _log = logging.getLogger("raptor.events")
 
@@ -36,7 +36,7 @@ class Events:
         """Whether anybody listens to such events: a guard for facts that are costly to gather."""
         return any(subscription.wants(name) for subscription in self._subscriptions)
 
-    def emit(self, name: str, **facts: object) -> None:
+    def emit(self, name: str, /, **facts: object) -> None:
         """Tell what happened. Any thread may."""
         event = None
         for subscription in self._subscriptions:
@@ -92,8 +92,7 @@ class Subscription:
     def _arm(self) -> None:
         try:
             if threading.get_ident() == self._thread:
-                # A turn later than soon: whoever mends what happened goes first.
-                self._loop.call_soon(self._loop.call_soon, self._deliver)
+                self._loop.call_soon(self._deliver)
             else:
                 self._loop.call_soon_threadsafe(self._deliver)
         except RuntimeError:
@@ -107,6 +106,6 @@ class Subscription:
             event = self._waiting.popleft()
             try:
                 self._listener(event)
-            except Exception:
+            except BaseException:
                 self.failed += 1
                 _log.exception("a listener failed on %r", event.name)

@@ -52,7 +52,8 @@ class Runtime:
         self._numbers = itertools.count(1)
         self._lingering: dict[Mailbox, asyncio.Future[None] | None] = {}  # and what each last waited on
         if log:
-            self.events.subscribe(_to_log, *_LEVELS)
+            # A turn later than soon: whoever mends what happened goes first.
+            self.events.subscribe(lambda event: self.loop.call_soon(_to_log, event), *_LEVELS)
 
     async def start(
         self, actor: type[Actor], *args: Any, name: str | None = None, timeout_s: float | None = None, **kwargs: Any

@@ -22,36 +22,37 @@ class Threads:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._count = 0
+        self._idle = 0  # threads that have nothing to do, or have not begun yet
+        self._waiting = 0  # jobs that no thread has taken
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        self._idle = threading.Semaphore(0)
         self._lock = threading.Lock()
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread. A cancelled wait leaves the thread to finish; its result is dropped."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._jobs.put(lambda: _work(loop, future, work))
-        if not self._idle.acquire(blocking=False):
-            self._grow()
-        return await future
-
-    def _grow(self) -> None:
         with self._lock:
-            if self._count == self._limit:
-                return
-            self._count += 1
-            name = f"raptor-{self._count}"
-        threading.Thread(target=self._serve, name=name, daemon=True).start()
+            self._jobs.put(lambda: _work(loop, future, work))
+            self._waiting += 1
+            grows = self._waiting > self._idle and self._count < self._limit
+            if grows:
+                self._count += 1
+                self._idle += 1
+                name = f"raptor-{self._count}"
+        if grows:
+            threading.Thread(target=self._serve, name=name, daemon=True).start()
+        return await future
 
     def _serve(self) -> None:
         while True:
-            try:
-                job = self._jobs.get_nowait()
-            except queue.Empty:
-                self._idle.release()
-                job = self._jobs.get()
+            job = self._jobs.get()
+            with self._lock:
+                self._idle -= 1
+                self._waiting -= 1
             job()
             del job  # an idle thread keeps nothing alive
+            with self._lock:
+                self._idle += 1
 
 
 def _work(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], work: Callable[[], Any]) -> None:
