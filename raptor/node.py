@@ -19,6 +19,7 @@ from raptor.config import Config
 from raptor.control import Control
 from raptor.errors import CallTimeout
 from raptor.exits import Exit
+from raptor.herald import Herald
 from raptor.janitor import Janitor
 from raptor.keeper import Keeper
 from raptor.ref import Ref, all_ended
@@ -199,6 +200,7 @@ class Node:
                 start=Janitor,
                 args=(lambda: self._workshop.timetable.store, self.config.retention, self._running),
             ),
+            ChildSpec(id="herald", start=Herald, args=(self._workshop, self.config.notify.per_minute)),
             *(doors if self._listen else []),
         ]
 

@@ -326,6 +326,8 @@ class Cycle:
         await point("before_delete")
         await self._durably(lambda: self._timetable.store.save([("scheduler_state", self.definition.name, None)]))
         await point("after_delete")
+        for slot in slots:
+            self._events.emit("slot_closed", slot=slot)
         self.last_results, self.state = state.results, None
         self.cycles += 1
         now = self._clock.now()
