@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from raptor.node import Node as Node
     from raptor.ref import Ref as Ref
     from raptor.runtime import Runtime as Runtime
+    from raptor.service import service as service
     from raptor.supervisor import Supervisor as Supervisor
 
 __version__ = "0.1.0"
@@ -40,6 +41,7 @@ _HOMES = {
     "SystemClock": "clock",
     "VirtualClock": "clock",
     "running": "connect",
+    "service": "service",
 }
 
 __all__ = [*_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]

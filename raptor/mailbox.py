@@ -30,7 +30,7 @@ Letter: TypeAlias = tuple[str, Any, Caller | None]
 Step: TypeAlias = tuple[Letter, Coroutine[Any, Any, object]]
 
 BUDGET: Final = 100
-"""Messages that one actor handles before others get their turn."""
+"""Messages, plain or `async`, that one actor handles in a row before others get their turn."""
 
 LINGER_S: Final = 1.0
 """About how long the task of an actor outlives its last message: making one for each costs more than it."""

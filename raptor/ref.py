@@ -77,10 +77,7 @@ class Ref(Mailbox):
 
     async def call(self, message: object, timeout_s: float | None = 5.0) -> Any:
         """Send a message and wait for its reply."""
-        if self._actor is None:
-            raise NoSuchActor(f"{self!r} is not alive: {shown(self._reason)}")
-        if self.busy_since is not None and asyncio.current_task() is self._task:
-            raise CallingSelf(f"{self!r} called itself and would wait for ever: use a cast, or a plain method")
+        self._check_reachable()
         loop = self.runtime.loop
         future: asyncio.Future[Any] = loop.create_future()
         self._post((CALL, message, Caller(future)))
@@ -93,10 +90,15 @@ class Ref(Mailbox):
 
         A timeout is raised here, and the actor ends all the same.
         """
-        if self._actor is None:
-            raise NoSuchActor(f"{self!r} is not alive: {shown(self._reason)}")
+        self._check_reachable()
         self._post((STOP, as_reason(reason), None))
         return await self.wait(timeout_s)
+
+    def _check_reachable(self) -> None:
+        if self._actor is None:
+            raise NoSuchActor(f"{self!r} is not alive: {shown(self._reason)}")
+        if self.busy_since is not None and asyncio.current_task() is self._task:
+            raise CallingSelf(f"{self!r} would wait for itself for ever: use a cast, a plain method, or answer Stop")
 
     async def wait(self, timeout_s: float | None = None) -> Reason:
         """Wait for its end; -> the reason."""
@@ -164,11 +166,7 @@ class Ref(Mailbox):
         except BaseException as error:
             answer = _Raised(error)
         if answer.__class__ is CoroutineType:
-            try:
-                answer = await self._wait_for_init(answer, timeout_s)
-            except asyncio.CancelledError:
-                self._vanish(Exit.KILLED)  # the starter was cancelled, and its child with it
-                raise
+            answer = await self._wait_for_init(answer, timeout_s)
         if self._actor is None and not isinstance(answer, _Raised):
             raise StartFailed(repr(self), self._reason or Exit.KILLED)  # it ended itself
         return self._begin(answer)
@@ -190,13 +188,16 @@ class Ref(Mailbox):
             if not over.done():
                 self.kill()
                 await over
+                self._task = self.busy_since = None
                 return _Raised(TimeoutError(f"init took longer than {timeout_s} s"))
         except asyncio.CancelledError:
-            task.cancel()
+            # The starter was cancelled, and its child is killed; whoever waits for the children waits for it, too.
+            self.kill()
+            task.add_done_callback(lambda _: self._die(Exit.KILLED))
             raise
         finally:
             killed.cancel()
-            self._task = self.busy_since = None
+        self._task = self.busy_since = None
         return Stop(Exit.KILLED) if self._killed or task.cancelled() else task.result()
 
     def _begin(self, answer: object) -> bool:

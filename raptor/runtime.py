@@ -48,6 +48,7 @@ class Runtime:
         self.context = contextvars.copy_context()
         self.closed = False
         self._names: dict[str, Ref] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._checked: set[type[Actor]] = set()
         self._numbers = itertools.count(1)
         self._lingering: dict[Mailbox, asyncio.Future[None] | None] = {}  # and what each last waited on
@@ -103,7 +104,10 @@ class Runtime:
 
     def create_task(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """A task in the actors' own context, not in that of whoever caused it."""
-        return self.loop.create_task(work, context=self.context.copy())
+        task = self.loop.create_task(work, context=self.context.copy())
+        self._tasks.add(task)  # the loop itself would let it be collected
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def is_closing(self) -> bool:
         """Whether the loop is ending: then, and only then, everything that it has to do is being cancelled."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from raptor.actor import IGNORE, NOREPLY, TIMEOUT, Actor, Caller, Continue, Info, Stop, Timeout
+from raptor.childspec import ChildSpec
 from raptor.clock import Clock, VirtualClock
 from raptor.errors import ActorDied, BadSpec, CallingSelf, NameTaken, NoSuchActor, StartFailed
 from raptor.exits import Exit
@@ -490,3 +491,29 @@ async def test_a_supervisor_outlives_a_child_whose_restart_raises_what_ends_prog
     await clock.sleep(1)
     assert sup.alive
     assert len(await living(sup)) == 1
+
+
+async def test_a_killed_supervisor_is_dead_when_the_init_that_it_waited_for_is(clock: Clock) -> None:
+    """A successor must not meet a child of its predecessor, not even one that never began."""
+    ended: list[float] = []
+
+    class Slow(Kid):
+        async def init(self) -> None:  # type: ignore[override]
+            try:
+                await clock.sleep(3_600)
+            finally:
+                await clock.sleep(0.5)
+                ended.append(clock.monotonic())
+
+    runtime = Runtime(clock)
+    starting = asyncio.create_task(runtime.start(Supervisor, [ChildSpec(id="a", start=Slow)], name="top"))
+    await clock.sleep(1)
+    top = runtime.whereis("top")
+    assert top is not None
+    top.kill()
+    await clock.sleep(0.1)
+    assert runtime.whereis("top") is top
+    await asyncio.gather(starting, return_exceptions=True)
+    assert await top.wait() == Exit.KILLED
+    assert ended == [1.5]
+    assert clock.monotonic() == 1.5

@@ -440,6 +440,7 @@ async def test_a_changed_spec_is_used_at_the_next_restart(clock: Clock) -> None:
     ("specs", "flags", "field"),
     [
         ("aa", {}, "id"),
+        ("aa", {"intensity": 9}, "id"),
         ("abc", {"strategy": "one_for_none"}, "strategy"),
         ("abc", {"intensity": -1}, "intensity"),
         ("abc", {"period_s": 0}, "period_s"),
