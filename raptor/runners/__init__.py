@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from raptor.errors import BadSpec
+from raptor.errors import BadInput
 
 if TYPE_CHECKING:
     from raptor.clock import Clock
@@ -79,7 +79,7 @@ RUNNERS: dict[str, Callable[[Clock], Runner]] = {"python": _python, "command": _
 
 
 def check(service: Service) -> None:
-    """Refuse, as BadSpec, a service that its runner could never run."""
+    """Refuse, as BadInput, a service that its runner could never run."""
     if service.kind == "python":
         from raptor.runners import python
 
@@ -89,7 +89,7 @@ def check(service: Service) -> None:
 
         command.check(service)
     elif service.kind not in RUNNERS:
-        raise BadSpec(f"service {service.name!r}: kind", f"{service.kind!r} is unknown: one of {', '.join(RUNNERS)}")
+        raise BadInput(f"service {service.name!r}: kind: {service.kind!r} is none of {', '.join(RUNNERS)}")
 
 
 def time_limit(service: Service) -> float | None:

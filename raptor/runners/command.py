@@ -7,7 +7,7 @@ import os
 import shutil
 
 from raptor.clock import Clock
-from raptor.errors import BadSpec
+from raptor.errors import BadInput
 from raptor.runners import Context, time_limit
 from raptor.runners.group import Ended, Group, environment, how_it_ended, how_it_timed_out
 from raptor.runners.output import Recording, RunLog
@@ -26,7 +26,7 @@ class CommandRunner:
         async with Recording(log, context, self._clock):
             env = environment(context, service.env)
             try:
-                group = Group(self._clock, service.argv, run_id=context.run_id, log=log, env=env, cwd=service.cwd)
+                group = Group(self._clock, service.argv, log=log, env=env, cwd=service.cwd)
             except (OSError, ValueError, IndexError) as error:
                 why = _why_not_started(service, error, env)
                 return Result(outcome=Outcome.FAILED, info=one_line(why), error=why)
@@ -38,13 +38,13 @@ def check(service: Service) -> None:
     """Refuse a command that could never be started."""
     where = f"service {service.name!r}"
     if not service.argv or not service.argv[0]:
-        raise BadSpec(f"{where}: command", "is empty: give the program and its arguments as a list")
+        raise BadInput(f"{where}: command: is empty: give the program and its arguments as a list")
     for word in (*service.argv, *service.env.keys(), *service.env.values(), service.cwd or ""):
         if "\0" in word:
-            raise BadSpec(where, f"{one_line(word)!r} holds a NUL, which no command line, environment or path can")
+            raise BadInput(f"{where}: {word[:80]!r} holds a NUL, which no command line, environment or path can")
     for name in service.env:
         if not name or "=" in name:
-            raise BadSpec(f"{where}: env", f"{name!r} is no name of a variable")
+            raise BadInput(f"{where}: env: {name!r} is no name of a variable")
 
 
 def _result(ended: Ended, limit_s: float | None, tail: str) -> Result:

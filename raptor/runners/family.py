@@ -7,12 +7,13 @@ Where there is no /proc nobody is found, and only the process group is left to s
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 RUN_ID = "RAPTOR_RUN_ID"
-NODE = "RAPTOR_NODE"
+MARK = "RAPTOR_MARK"
 ROUNDS = 10
 
 
@@ -24,8 +25,8 @@ class Member(NamedTuple):
 
 
 def marks(run_id: str) -> dict[str, str]:
-    """What the processes of a run of this node bear in their environment."""
-    return {RUN_ID: run_id, NODE: str(os.getpid())}
+    """What the processes of a run bear in their environment; the second is new each time, whatever the id is."""
+    return {RUN_ID: run_id, MARK: secrets.token_hex(8)}
 
 
 def of_run(marks: Mapping[str, str], leader: int | None = None) -> set[Member]:

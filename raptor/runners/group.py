@@ -35,14 +35,13 @@ class Ended(NamedTuple):
 
 
 class Group:
-    """Starts a process; OSError and ValueError are why it could not."""
+    """Starts a process, in an environment made by `environment`; OSError and ValueError are why it could not."""
 
     def __init__(
         self,
         clock: Clock,
         argv: Sequence[str],
         *,
-        run_id: str,
         log: RunLog,
         env: Mapping[str, str],
         cwd: str | None = None,
@@ -50,7 +49,7 @@ class Group:
         pass_fds: Sequence[int] = (),
     ) -> None:
         self._clock = clock
-        self._marks = family.marks(run_id)
+        self._marks = {name: env[name] for name in (family.RUN_ID, family.MARK)}
         self._known: set[family.Member] = set()
         self._over = asyncio.Event()  # the work is done, though its process may not have gone yet
         self._exit = asyncio.Event()

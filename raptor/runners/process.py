@@ -65,13 +65,15 @@ class ProcessRunner:
             return await self._ask(request, service, context, log)
 
     async def _ask(self, request: bytes, service: Service, context: Context, log: RunLog) -> Result:
-        read, write = os.pipe()
+        try:
+            read, write = os.pipe()
+        except OSError as error:
+            return _refused(f"its process could not be started: {error}")
         try:
             with _as_file(request) as stdin:
                 group = Group(
                     self._clock,
                     [sys.executable, "-P", CHILD, str(write), str(os.getpid()), service.name, context.run_id],
-                    run_id=context.run_id,
                     log=log,
                     env=environment(context, service.env),
                     cwd=service.cwd,

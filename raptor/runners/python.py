@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from raptor.clock import Clock
-from raptor.errors import BadSpec
+from raptor.errors import BadInput
 from raptor.runners import Context, Progress, time_limit
 from raptor.runners.functions import Function, Shape, is_generator, name_of, shape
 from raptor.runners.output import Recording, RunLog
@@ -58,7 +58,7 @@ class PythonRunner:
     async def run(self, service: Service, context: Context, log: RunLog) -> Result:
         try:
             plan = self._plan(service)
-        except BadSpec as error:
+        except BadInput as error:
             return Result(outcome=Outcome.FAILED, info=one_line(str(error)), error=str(error))
         if plan.isolated:
             return await self._process.run(service, context, log)
@@ -169,17 +169,17 @@ def check(service: Service) -> None:
 def _plan(service: Service) -> Plan:
     where, function = f"service {service.name!r}: function", service.function
     if function is None or not callable(function):
-        raise BadSpec(where, f"{function!r} cannot be called: give a function")
+        raise BadInput(f"{where}: {function!r} cannot be called: give a function")
     if is_generator(function):
-        raise BadSpec(where, "is a generator, and calling it runs nothing: return instead of yielding")
+        raise BadInput(f"{where}: is a generator, and calling it runs nothing: return instead of yielding")
     form = shape(function)
     if form.missing:
         names = ", ".join(form.missing)
-        raise BadSpec(where, f"nobody gives it {names}: it may take `ctx`, whose data holds what was asked for")
+        raise BadInput(f"{where}: nobody gives it {names}: it may take `ctx`, whose data holds what was asked for")
     isolated = service.isolate or bool(service.timeout_s and not form.is_async)
     if isolated and isinstance(problem := name_of(function), str):
         need = "isolate" if service.isolate else "the timeout of a sync function"
-        raise BadSpec(where, f"{need} needs a process of its own, which must import it by name: {problem}")
+        raise BadInput(f"{where}: {need} needs a process of its own, which must import it by name: {problem}")
     return Plan(service, function, form, isolated)
 
 
