@@ -88,8 +88,9 @@ async def show(clock: SystemClock, seconds: float) -> None:
     assert steady is not None
     count = await steady.call("count")
     shaky = next(branch for branch in tree(root).walk() if branch.name == "shaky")
+    times = f"{shaky.restarts} time{'s' * (shaky.restarts != 1)}"
     console.print(
-        f"\nshaky was restarted {shaky.restarts} time{"s" * (shaky.restarts != 1)}; steady is still {steady!r} and has counted to {count}.",
+        f"\nshaky was restarted {times}; steady is still {steady!r} and has counted to {count}.",
         highlight=False,
         soft_wrap=True,
         markup=False,
