@@ -26,8 +26,8 @@ new_enough = $(1) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
     echo "Raptor needs Python 3.11 or newer, and $(1) is $$($(1) --version 2>&1). Name another: make PYTHON=python3.12" >&2; exit 1; }
 
 .PHONY: run
-run: $(VENV)/.run ## Install into .venv and run the demo: a tree that restarts its crashing child
-	@$(IN_VENV) examples/supervised_tree.py
+run: $(VENV)/.run ## Install into .venv and run examples/first_project: four services, until Ctrl-C
+	@cd examples/first_project && exec ../../$(VENV)/bin/raptor start main --interval 5s
 
 .PHONY: test
 test: $(VENV)/.test ## Install the test extra and run every test (TESTS=, JOBS=, ARGS=)

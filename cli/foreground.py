@@ -1,0 +1,382 @@
+"""The node in the foreground: it starts schedulers, tells what happens, and ends on a signal, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from raptor import __version__
+from raptor.cli.chronicle import HEARD, NAME, LogFile, Record, encode, record_of
+from raptor.cli.narrator import Narrator, ansi, no_paint
+from raptor.cli.session import Session
+from raptor.cli.systemd import Systemd
+from raptor.clock import SystemClock
+from raptor.errors import NoSuchName, RaptorError
+from raptor.events import Event
+from raptor.node import Node
+from raptor.rows import Definition
+from raptor.timetable import Timetable
+from raptor.timing import show_seconds
+
+HINT = "Ctrl-C stops after the current service"
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What `start` was asked for."""
+
+    name: str | None
+    interval: str | None
+    interval_s: float | None
+    every: bool = False  # all that are defined
+    cycles: int | None = None
+    grace_s: float = 30.0
+    detached: bool = False
+
+
+class Foreground(Node):
+    """A node whose schedulers are defined before its tree starts, so that nobody gets in between."""
+
+    def __init__(self, wanted: Wanted, session: Session, hear: Callable[[Event], None]) -> None:
+        super().__init__(config=session.config, clock=SystemClock(), grace_s=wanted.grace_s)
+        self._wanted = wanted
+        self._hear = hear
+        self._prepared = False
+        self.back: list[str] = []  # schedulers that an unclean end had cut off
+
+    async def _opened(self, timetable: Timetable) -> None:
+        await super()._opened(timetable)
+        if self._prepared:
+            return  # the keeper was restarted
+        self._prepared = True
+        self.runtime.events.subscribe(self._hear, *HEARD, "child_ended")
+        definitions = await self.site.definitions()
+        self.back = [name for name, definition in definitions.items() if definition.should_run]
+        for definition in self._named(definitions):
+            await self.site.define(definition)
+
+    def _named(self, definitions: dict[str, Definition]) -> list[Definition]:
+        if self._wanted.every:
+            if not definitions:
+                raise NoSuchName("scheduler", "--all", hint="none is defined yet: raptor start NAME --interval 10s")
+            return [msgspec.structs.replace(known, should_run=True) for known in definitions.values()]
+        name = self._wanted.name
+        assert name is not None
+        known = definitions.get(name) or Definition(name=name)
+        interval_s = known.interval_s if self._wanted.interval is None else self._wanted.interval_s
+        return [msgspec.structs.replace(known, should_run=True, interval_s=interval_s)]
+
+    @property
+    def live_names(self) -> list[str]:
+        return [name for name in self._workshop.definitions if self.scheduler(name) is not None]
+
+
+class Voice:
+    """Where records go: lines to the terminal, JSON lines into the state directory, and log.file."""
+
+    def __init__(self, session: Session, home: Path, names: tuple[str, ...], *, detached: bool) -> None:
+        log = session.config.log
+        self._json = log.format == "json"
+        self.narrator = Narrator(session.zone, ansi if session.colour and not self._json else no_paint, names)
+        self._plain = Narrator(session.zone, names=names)
+        self._terminal = not detached
+        self._file = LogFile(home / NAME)
+        self._second = None if log.file is None else LogFile(log.file)
+
+    def tell(self, record: Record) -> None:
+        line = encode(record)
+        self._file.write(line)
+        self._plain.several = self.narrator.several
+        if self._second is not None:
+            shown = line if self._json else (self._plain.line(record) or "").encode()
+            if shown:
+                self._second.write(shown.rstrip(b"\n") + b"\n")
+        if self._terminal:
+            self.show(line.decode().rstrip() if self._json else self.narrator.line(record))
+
+    def show(self, line: str | None) -> None:
+        if line is None:
+            return
+        try:
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+        except (OSError, ValueError):
+            self._terminal = False  # whoever read has gone; the services have not
+
+
+class _Logged(logging.Handler):
+    """Warnings of Python's logging, as records."""
+
+    def __init__(self, put: Callable[[Record], None], level: int) -> None:
+        super().__init__(level)
+        self._put = put
+        self._loop = asyncio.get_running_loop()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        made = {"at": record.created, "event": "log", "level": record.levelname.lower(), "text": self.format(record)}
+        try:
+            self._loop.call_soon_threadsafe(self._put, made)
+        except RuntimeError:
+            pass  # the loop has closed
+
+
+class Life:
+    """One node from its start to its end."""
+
+    def __init__(self, session: Session, wanted: Wanted) -> None:
+        self._session = session
+        self._wanted = wanted
+        self._queue: asyncio.Queue[Record | None] = asyncio.Queue()
+        self._systemd = Systemd()
+        self._cycles = 0
+        self._failed = False
+        self._signals = 0
+        self._over = asyncio.Event()
+        self._on_terminal = os.isatty(0)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._node = Foreground(wanted, session, self._hear)
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, number)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
+        # Until somebody reads the queue a warning would only be late.
+        log = _Logged(self._queue.put_nowait, max(LEVELS[self._session.config.log.level], logging.WARNING))
+        logging.getLogger().addHandler(log)
+        try:
+            return await self._live()
+        finally:
+            logging.getLogger().removeHandler(log)
+
+    async def _live(self) -> int:
+        async with self._node as node:
+            names = tuple(node.site.catalogue)
+            self._voice = Voice(self._session, node.site.path, names, detached=self._wanted.detached)
+            self._voice.narrator.several = len(node.live_names) > 1
+            self._voice.tell({"at": node.clock.now(), "event": "started", "text": self._header(), "pid": os.getpid()})
+            for line in self._remarks():
+                self._voice.tell({"at": node.clock.now(), "event": "started", "text": line})
+            telling = asyncio.ensure_future(self._tell())
+            self._systemd.tell("READY=1", f"STATUS=running {', '.join(node.live_names)}", f"MAINPID={os.getpid()}")
+            if self._wanted.detached:
+                _let_go(node.site.path, self._printed)
+            beat = asyncio.ensure_future(self._beat())
+            gave_up = await self._wait(node)
+            beat.cancel()
+            left = node.live_names
+            self._systemd.tell("STOPPING=1")
+            await self._say_stopping(left)
+        for _ in range(3):
+            await asyncio.sleep(0)  # the last events are on their way
+        self._queue.put_nowait(None)
+        await telling
+        return self._say_stopped(left, gave_up)
+
+    def _header(self) -> str:
+        node, names = self._node, self._node.live_names
+        definitions = node._workshop.definitions
+        parts = [f"raptor {__version__}"]
+        if len(names) == 1:
+            parts += [f"scheduler {names[0]}", _checks(definitions[names[0]])]
+        else:
+            parts.append("schedulers " + ", ".join(f"{name} ({_checks(definitions[name])})" for name in names))
+        return " · ".join([*parts, f"state {node.site.path}", f"pid {os.getpid()}"])
+
+    def _remarks(self) -> list[str]:
+        node, lines = self._node, list[str]()
+        back = [name for name in node.back if name != self._wanted.name]
+        if back and not self._wanted.every:
+            lines.append(f"↻ back after an unclean end: {', '.join(back)}")
+        for name in node.live_names:
+            if not node._workshop.definitions[name].services:
+                known = " ".join(list(node.site.catalogue)[:3])
+                lines.append(f"{name} has no services yet: raptor schedule {name} {known or 'SERVICE'}")
+        return lines
+
+    # Waiting
+
+    async def _wait(self, node: Foreground) -> bool:
+        """Until somebody asks for the end; -> whether the tree gave up."""
+        root = asyncio.ensure_future(node.root.wait())
+        waits = [root, *(asyncio.ensure_future(event.wait()) for event in (node.stop_asked, self._over))]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            return root.done()
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _beat(self) -> None:
+        """The watchdog of systemd; the loop that sends it is the one that works."""
+        while self._systemd.beat_s is not None:
+            self._systemd.tell("WATCHDOG=1")
+            await asyncio.sleep(self._systemd.beat_s)
+
+    def _on_signal(self, number: int) -> None:
+        self._signals += 1
+        if number == signal.SIGINT and self._on_terminal:
+            print(flush=True)  # the terminal has shown ^C
+        if self._signals == 1:
+            self._node.shut_down(self._wanted.grace_s)
+        else:
+            self._node.force()
+
+    def _on_hangup(self) -> None:
+        if self._on_terminal and not os.isatty(0):
+            self._on_signal(signal.SIGHUP)  # the terminal was closed
+        else:
+            self._later(self._reload())
+
+    async def _reload(self) -> None:
+        now = self._node.clock.now()
+        try:
+            answer = await self._node.reload()
+        except RaptorError as error:
+            self._queue.put_nowait({"at": now, "event": "reload_failed", "error": str(error)})
+        else:
+            services = answer["services"]
+            assert isinstance(services, list)
+            self._queue.put_nowait({"at": now, "event": "reloaded", "services": len(services)})  # pyright: ignore[reportUnknownArgumentType]
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Telling
+
+    def _hear(self, event: Event) -> None:
+        if event.name == "child_ended":
+            if not self._node.stop_asked.is_set():
+                self._later(self._end_if_idle())
+            return
+        self._queue.put_nowait(record_of(event))
+
+    async def _end_if_idle(self) -> None:
+        """When the last scheduler was stopped by a command there is nothing left to do here."""
+        await asyncio.sleep(0.2)  # its answer goes out first; one that crashed comes back
+        wanted = any(definition.should_run for definition in self._node._workshop.definitions.values())
+        if not wanted and not self._node.live_names:
+            self._over.set()
+
+    def _printed(self, line: str) -> None:
+        """What a function printed in the background, where nobody sees it."""
+        self._queue.put_nowait({"at": self._node.clock.now(), "event": "printed", "text": line})
+
+    async def _tell(self) -> None:
+        while (record := await self._queue.get()) is not None:
+            await self._complete(record)
+            self._voice.narrator.several = self._voice.narrator.several or len(self._node.live_names) > 1
+            self._voice.tell(record)
+            if record["event"] == "cycle_done" and record["scheduler"] == self._wanted.name:
+                self._count(record)
+
+    async def _complete(self, record: Record) -> None:
+        """What the event did not know: how many attempts there are, when the next check is."""
+        if "service" in record and "max_attempts" not in record:
+            service = self._node.site.catalogue.get(record["service"])
+            record["max_attempts"] = None if service is None else service.max_attempts
+        if record["event"] == "cycle_resumed":
+            record["crash"] = record["scheduler"] in self._node.back
+        if record["event"] == "cycle_done" or (record["event"] == "checked" and not record["due"]):
+            record["next_check"] = await self._next_check(record["scheduler"])
+            if not self._wanted.detached and self._on_terminal:
+                record["hint"] = HINT
+
+    async def _next_check(self, name: str) -> float | None:
+        """The next check is planned a few turns of the loop after the event."""
+        for _ in range(20):
+            ref = self._node.scheduler(name)
+            if ref is None:
+                return None
+            try:
+                status: dict[str, Any] = await ref.call("status")
+            except RaptorError:
+                return None
+            at = status["next_check"]
+            if status["cycle"] is not None or status["state"] != "running":
+                return None
+            if at is not None and at > self._node.clock.now():
+                return float(at)
+            await asyncio.sleep(0.005)
+        return None
+
+    def _count(self, record: Record) -> None:
+        self._cycles += 1
+        self._failed = record["failed"] > 0
+        if self._wanted.cycles is not None and self._cycles >= self._wanted.cycles:
+            self._over.set()
+
+    # The end
+
+    async def _say_stopping(self, names: list[str]) -> None:
+        if not names:
+            return
+        busy: list[str] = []
+        for name in names:
+            ref = self._node.scheduler(name)
+            if ref is not None:
+                status: dict[str, Any] = await ref.call("status")
+                busy += [status["current_service"]] if status["current_service"] else []
+        text = f"stopping {', '.join(names)}"
+        if busy:
+            again = "; Ctrl-C again breaks it off" if self._on_terminal else ""
+            text += f": {', '.join(busy)} may finish within {show_seconds(self._node.grace_s or 0.001)}{again}"
+        self._queue.put_nowait({"at": self._node.clock.now(), "event": "stopping", "text": text})
+
+    def _say_stopped(self, names: list[str], gave_up: bool) -> int:
+        now, who = self._node.clock.now(), f" {', '.join(names)}" if names else ""
+        if gave_up:
+            self._voice.tell({"at": now, "event": "stopped", "text": "the supervision tree gave up; see raptor logs"})
+            return 1
+        self._voice.tell({"at": now, "event": "stopped", "text": f"stopped{who}"})
+        if self._signals > 1:
+            return 130
+        return 1 if self._wanted.cycles is not None and self._failed else 0
+
+
+def _checks(definition: Definition) -> str:
+    if definition.interval_s is None:
+        return "checks when something is due"
+    return f"checks every {show_seconds(definition.interval_s)}"
+
+
+def _let_go(home: Path, printed: Callable[[str], None]) -> None:
+    """Tell whoever started us that all is well, and hold nothing of theirs any more."""
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    null = os.open(os.devnull, os.O_RDONLY)
+    error = os.open(home / "raptor.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    reading, writing = os.pipe()
+    for mine, theirs in ((0, null), (1, writing), (2, error)):
+        os.dup2(theirs, mine)
+    for spare in (null, error, writing):
+        os.close(spare)
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        with os.fdopen(reading, errors="replace") as lines:
+            for line in lines:
+                try:
+                    loop.call_soon_threadsafe(printed, line.rstrip("\n"))
+                except RuntimeError:
+                    pass  # the loop has closed; read on, so that nobody waits for us
+
+    threading.Thread(target=read, name="raptor-printed", daemon=True).start()
+
+
+def live(session: Session, wanted: Wanted) -> int:
+    """Run a node until it is told to stop; -> the exit code."""
+    return SystemClock().run(lambda: Life(session, wanted).run())

@@ -1,0 +1,178 @@
+"""Commands that make things run, or stop: start, schedule, stop, pause, resume, run, reload."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from raptor.cli import door
+from raptor.cli.session import Session, command, pass_session, talk
+
+
+@command("start")
+@click.argument("name", required=False)
+@click.option("--interval", metavar="10s|auto", help="How often to check; auto wakes when something is due.")
+@click.option("-m", "--module", "modules", multiple=True, metavar="MODULE", help="A Python module of services.")
+@click.option("--detach", is_flag=True, help="Run in the background; returns when it runs.")
+@click.option("--cycles", type=click.IntRange(min=1), metavar="N", help="Stop after N cycles; exit 1 if one failed.")
+@click.option("--grace", default="30s", show_default=True, metavar="30s", help="How long a service may finish.")
+@click.option("--all", "every", is_flag=True, help="Every scheduler that is defined.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Lines for people or for programs.")
+@click.option("--detached", is_flag=True, hidden=True)
+@pass_session
+def start(
+    session: Session,
+    name: str | None,
+    interval: str | None,
+    modules: tuple[str, ...],
+    detach: bool,
+    cycles: int | None,
+    grace: str,
+    every: bool,
+    log_format: str | None,
+    detached: bool,
+) -> int:
+    """Run a scheduler in the foreground.
+
+    Where a node already runs on the state directory, the scheduler is started there and its lines are followed; Ctrl-C
+    leaves it running. SIGTERM and Ctrl-C stop in order, a second one at once; SIGHUP reads the settings anew.
+    """
+    from raptor.cli.starting import begin
+
+    if (name is None) == (not every):
+        raise click.UsageError("name one scheduler, or give --all")
+    if modules:
+        session.flags["module"] = list(modules)
+    if log_format:
+        session.flags["log.format"] = log_format
+    return begin(
+        session, name, interval=interval, every=every, cycles=cycles, grace=grace, detach=detach, detached=detached
+    )
+
+
+@command("schedule", reading=True)
+@click.argument("name")
+@click.argument("services", nargs=-1, metavar="SERVICE[=24h|='cron 30 2 * * *']...")
+@click.option("--add", is_flag=True, help="Add to the list, or change an interval.")
+@click.option("--remove", is_flag=True, help="Take from the list.")
+@click.option("--force", is_flag=True, help="Names need not be known yet.")
+@pass_session
+def schedule(session: Session, name: str, services: tuple[str, ...], add: bool, remove: bool, force: bool) -> None:
+    """Set the services of a scheduler, in the order in which they run.
+
+    A running scheduler looks at once; otherwise the list is kept for the next start.
+    """
+    if add and remove:
+        raise click.UsageError("either --add or --remove")
+    if not services and (add or remove):
+        raise click.UsageError("name at least one service")
+    answer = session.call("schedule", name=name, services=list(services), add=add, remove=remove, force=force)
+    if session.json:
+        return session.print_json(answer)
+    from raptor.cli.screens import show_outlook
+
+    show_outlook(session, answer, door.owner_pid(session.config.home) if answer["running"] else None)
+
+
+@command("stop")
+@click.argument("name", required=False)
+@click.option("--now", is_flag=True, help="Break off what runs.")
+@click.option("--grace", default="30s", show_default=True, metavar="30s", help="How long a service may finish.")
+@pass_session
+def stop(session: Session, name: str | None, now: bool, grace: str) -> None:
+    """Stop a scheduler after its current service, or the whole node."""
+    from raptor.duration import seconds
+
+    grace_s = 0.0 if now else seconds(grace)
+    home, pid = session.config.home, door.owner_pid(session.config.home)
+    try:
+        session.call("stop", name=name, grace_s=grace_s)
+    except door.Told as told:
+        # The last scheduler takes the node with it, sometimes before the answer is out.
+        if name is None or told.code != 3 or "closed the connection" not in str(told):
+            raise
+    if name is None:
+        _wait_for_end(home, pid, grace_s + 20.0)
+    talk(f"stopped {name}" if name is not None else f"stopped the node (pid {pid})")
+
+
+def _wait_for_end(home: Any, pid: int | None, patience_s: float) -> None:
+    """The node answers before it has ended."""
+    import time
+
+    from raptor.errors import CallTimeout
+
+    pause = 0.02
+    for _ in range(int(patience_s / pause)):
+        if door.owner_pid(home) != pid or pid is None or not _is_alive(pid):
+            return
+        time.sleep(pause)
+    raise CallTimeout(f"process {pid} has not ended after {patience_s:g} s: `raptor stop --now`, or kill it")
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+@command("pause")
+@click.argument("name")
+@click.option("--note", default="", metavar="TEXT", help="Why, for whoever looks.")
+@pass_session
+def pause(session: Session, name: str, note: str) -> None:
+    """Hold a scheduler, or a service wherever it is listed. Its slots are skipped, not made up for."""
+    answer = session.call("pause", name=name, note=note)
+    talk(f"paused {name}{_within(name, answer)}: raptor resume {name} lets it go on")
+
+
+@command("resume")
+@click.argument("name")
+@pass_session
+def resume(session: Session, name: str) -> None:
+    """Let a held scheduler or service run again, from its next slot on."""
+    answer = session.call("resume", name=name)
+    talk(f"resumed {name}{_within(name, answer)}")
+
+
+def _within(name: str, answer: dict[str, Any]) -> str:
+    where = [scheduler for scheduler in answer["schedulers"] if scheduler != name]
+    return f" in {', '.join(where)}" if where else ""
+
+
+@command("run", reading=True)
+@click.argument("service")
+@pass_session
+def run(session: Session, service: str) -> int:
+    """Run a service once, now, and show what it printed. Its timing is left alone."""
+    from raptor.cli.screens import show_run
+
+    try:
+        answer = session.call("run", service=service)
+    except KeyboardInterrupt:
+        if door.listens(session.config.home):
+            talk(f"{service} goes on in the node: raptor history {service} shows its result")
+        else:
+            talk(f"interrupted {service}")
+        return 130
+    if session.json:
+        session.print_json(answer)
+    else:
+        sys.stdout.flush()
+        show_run(session, answer)
+    return {"ok": 0, "timed_out": 124, "interrupted": 130}.get(answer["outcome"], 1)
+
+
+@command("reload")
+@pass_session
+def reload(session: Session) -> None:
+    """Have the node read raptor.toml and the modules anew. A wrong one changes nothing."""
+    answer = session.call("reload")
+    talk(f"reloaded: {len(answer['services'])} services from {answer['file'] or 'the modules'}")

@@ -1,0 +1,169 @@
+"""How `start` begins: as a node of its own, on the node that already runs, or in the background."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+from raptor.cli import door
+from raptor.cli.session import Session, talk
+
+PATIENCE_S = 10.0  # for a node that another `start` is just bringing up
+
+
+def begin(
+    session: Session,
+    name: str | None,
+    *,
+    interval: str | None,
+    every: bool,
+    cycles: int | None,
+    grace: str,
+    detach: bool,
+    detached: bool,
+) -> int:
+    from raptor.duration import seconds
+    from raptor.service import read_interval
+    from raptor.timing import check_name
+
+    # Whatever is wrong with the words is said before anything is touched.
+    if name is not None:
+        check_name(name)
+    interval_s = None if interval is None else read_interval(interval)
+    grace_s = seconds(grace)
+    if door.listens(session.config.home):
+        return _join(session, name, interval, detach=detach)
+    if detach:
+        return _in_background(session, name, interval, every, cycles, grace)
+    from raptor.cli.firstprocess import step_aside
+    from raptor.errors import AlreadyRunning
+
+    step_aside()
+    from raptor.cli.foreground import Wanted, live
+
+    wanted = Wanted(
+        name=name,
+        interval=interval,
+        interval_s=interval_s,
+        every=every,
+        cycles=cycles,
+        grace_s=grace_s,
+        detached=detached,
+    )
+    try:
+        return live(session, wanted)
+    except AlreadyRunning:
+        # Another start was quicker by a moment: its node is joined as soon as it answers.
+        for _ in range(int(PATIENCE_S / 0.05)):
+            if door.listens(session.config.home):
+                return _join(session, name, interval, detach=detach or detached)
+            time.sleep(0.05)
+        raise
+
+
+def _join(session: Session, name: str | None, interval: str | None, *, detach: bool) -> int:
+    """Start the scheduler on the running node, and follow it."""
+    home = session.config.home
+    pid = door.owner_pid(home)
+    from raptor.cli.chronicle import NAME, Tail
+
+    tail = Tail(home / NAME)
+    if session.flags.get("module"):
+        talk(f"note: the node (pid {pid}) has its own services; -m counts only where a node is started")
+    names = [name] if name is not None else _stopped(session)
+    for one in names:
+        try:
+            door.ask(home, "start", {"name": one, "interval": interval})
+        except door.Nobody:
+            raise door.Told("the node has just ended: try again", 3) from None
+        except door.Told as told:
+            if told.code == 5:
+                advice = f"raptor status {one} shows it, raptor stop {one} stops it"
+                raise door.Told(f"scheduler {one} already runs (pid {pid}): {advice}", 5) from None
+            raise
+    if not names:
+        raise door.Told(f"every scheduler already runs (pid {pid}): raptor status shows them", 5)
+    talk(f"started {', '.join(names)} on the node that runs here (pid {pid})")
+    if detach:
+        return 0
+    return _follow(session, names, pid, tail)
+
+
+def _stopped(session: Session) -> list[str]:
+    answer = door.ask(session.config.home, "status", {})
+    return [one["name"] for one in answer["schedulers"] if one["state"] in ("stopped", "interrupted")]
+
+
+def _follow(session: Session, names: list[str], pid: int | None, tail: Any) -> int:
+    from raptor.cli.chronicle import decode, encode
+    from raptor.cli.narrator import Narrator, ansi, no_paint
+
+    home = session.config.home
+    narrator = Narrator(session.zone, ansi if session.colour else no_paint)
+    narrator.several = len(names) > 1
+    as_json = session.config.log.format == "json"
+    try:
+        while True:
+            for line in tail.lines():
+                record = decode(line)
+                if record is None or record.get("scheduler") not in (None, *names):
+                    continue
+                if record["event"] == "stopped":
+                    talk(f"the node (pid {pid}) has stopped")
+                    return 0
+                shown = encode(record).decode().rstrip() if as_json else narrator.line(record)
+                if shown is not None:
+                    print(shown, flush=True)
+            if not door.listens(home):
+                talk(f"the node (pid {pid}) has ended: raptor start {names[0]} takes up where it was")
+                return 1
+            time.sleep(0.2)
+    except KeyboardInterrupt:
+        which = ", ".join(names)
+        talk(f"\ndetached: {which} goes on in process {pid}; raptor stop {names[0]} stops it")
+        return 0
+
+
+def _in_background(
+    session: Session, name: str | None, interval: str | None, every: bool, cycles: int | None, grace: str
+) -> int:
+    """A process of its own session; this one returns when it runs, or says why it does not."""
+    flags = session.flags
+    words = [sys.executable, "-m", "raptor"]
+    for option in ("home", "config", "tz", "color"):
+        if flags.get(option):
+            words += [f"--{option}", str(flags[option])]
+    words += ["start", "--detached", "--grace", grace]
+    words += [name] if name is not None else []
+    words += ["--all"] if every else []
+    words += ["--interval", interval] if interval is not None else []
+    words += ["--cycles", str(cycles)] if cycles is not None else []
+    words += ["--log-format", flags["log.format"]] if flags.get("log.format") else []
+    for module in flags.get("module", ()):
+        words += ["-m", module]
+    with tempfile.TemporaryFile() as errors:
+        child = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )
+        assert child.stdout is not None
+        with child.stdout:
+            told = child.stdout.readline()
+        if told == b"ready\n":
+            home = session.config.home
+            what = name if name is not None else "all schedulers"
+            talk(f"started {what} in the background (pid {child.pid}) · raptor status · raptor logs · state {home}")
+            child.returncode = 0  # it is nobody's to wait for
+            return 0
+        code = child.wait()
+        errors.seek(0)
+        sys.stderr.write(errors.read().decode(errors="replace"))
+        return code if code > 0 else 1
