@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from raptor.state.damage import damaged
-from raptor.state.parts import PARTS
+from raptor.state.parts import FORMAT, PARTS
 from raptor.state.seal import BrokenSeal, seal, unseal
 
 NAME = "anchor.json"
@@ -21,6 +21,7 @@ DIGITS = 20
 
 
 class Anchor(msgspec.Struct, frozen=True, kw_only=True):
+    format: int = FORMAT
     state: str  # the id that every file is stamped with
     owner: str  # the incarnation that wrote this
     clean: bool  # it had closed every file

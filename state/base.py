@@ -18,10 +18,13 @@ TABLES: dict[str, type[Record]] = {
 
 
 class Store(Protocol):
-    """Every method returns when what it did is durable; each is called from an event loop and does not block it."""
+    """Every method returns when what it did is durable; each is called from an event loop and does not block it.
+
+    A write that fails raises NotWritten (nothing was acknowledged, try again) or RefusedState (only a new start helps).
+    """
 
     async def load(self, table: str) -> dict[str, Record]:
-        """All records of a table, by key."""
+        """All records of a table, by key, in the order of their last change."""
         ...
 
     async def save(self, changes: Sequence[tuple[str, str, Record | None]]) -> None:
@@ -41,15 +44,15 @@ class Store(Protocol):
         failed: bool = False,
         limit: int = 100,
     ) -> list[Run]:
-        """Past runs, newest first."""
+        """Past runs, newest first; `since` and `until` are of their start, both included."""
         ...
 
     async def slots(self, service: str, *, since: float, until: float, limit: int = 1000) -> list[Slot]:
-        """Closed slots that touch a span of time, oldest first."""
+        """Closed slots that touch a span of time, both ends included, oldest first."""
         ...
 
     async def prune(self, *, before: float, keep: int) -> int:
-        """Forget runs and slots that are older than that, and all but the newest `keep` of each service."""
+        """Forget runs and slots older than that, and all but the newest `keep` of each service; -> how many."""
         ...
 
     async def close(self) -> None: ...

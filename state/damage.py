@@ -10,7 +10,7 @@ from pathlib import Path
 from raptor.errors import RefusedState
 from raptor.state.connection import APPLICATION, reading
 from raptor.state.parts import PARTS, Part
-from raptor.state.seal import BrokenSeal
+from raptor.state.seal import BrokenSeal, is_id
 
 REPAIR = "run `raptor state repair`, which saves a copy first"
 
@@ -27,6 +27,11 @@ _DAMAGE = {
 
 def damaged(path: Path, problem: str) -> RefusedState:
     return RefusedState("damaged", path, problem, REPAIR)
+
+
+def newer(path: Path, found: int, known: int) -> RefusedState:
+    problem = f"was written by a newer Raptor (version {found}, this one knows {known})"
+    return RefusedState("newer", path, problem, "use that Raptor, or another state directory")
 
 
 @contextmanager
@@ -52,20 +57,23 @@ def examine(path: Path, *, state: str, floor: int, quick: bool = False, deep: bo
         raise damaged(path, f"is damaged: only {size} bytes are left" if size else "is empty")
     part = PARTS[path.name]
     with blaming(path), closing(reading(path)) as connection:
-        _look_at_stamp(connection, path, state, floor, len(part.versions()))
+        _look_at_stamp(connection, path, state, floor, part)
         if not quick:
             _look_through(connection, path, part, deep=deep)
 
 
-def _look_at_stamp(connection: sqlite3.Connection, path: Path, state: str, floor: int, version: int) -> None:
+def _look_at_stamp(connection: sqlite3.Connection, path: Path, state: str, floor: int, part: Part) -> None:
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
         if not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
             raise damaged(path, "is empty: its -wal was lost")
         raise RefusedState("foreign", path, "is a database of another program", REPAIR)
-    if (found := connection.execute("PRAGMA user_version").fetchone()[0]) > version:
-        problem = f"was written by a newer Raptor (version {found}, this one knows {version})"
-        raise RefusedState("newer", path, problem, "use that Raptor, or another state directory")
-    owner, sequence = connection.execute("SELECT state, sequence FROM stamp").fetchone() or ("nobody", 0)
+    if part.is_newer(found := connection.execute("PRAGMA user_version").fetchone()[0]):
+        raise newer(path, found, len(part.versions()))
+    if not 0 < found <= len(part.versions()):
+        raise damaged(path, f"is damaged: there is no version {found}")
+    owner, sequence = connection.execute("SELECT state, sequence FROM stamp").fetchone() or (None, None)
+    if not (isinstance(owner, str) and is_id(owner) and isinstance(sequence, int)):
+        raise damaged(path, "is damaged: its stamp cannot be read")
     if owner != state:
         raise RefusedState("foreign", path, f"belongs to another state directory ({owner}, not {state})", REPAIR)
     if sequence < floor:

@@ -14,9 +14,10 @@ from raptor.errors import NotWritten, RefusedState
 from raptor.state import anchor, folder
 from raptor.state.anchor import Anchor
 from raptor.state.connection import reading
-from raptor.state.damage import blaming, damaged, examine
+from raptor.state.damage import blaming, damaged, examine, newer
 from raptor.state.lock import Lock
-from raptor.state.parts import PARTS
+from raptor.state.parts import FORMAT, PARTS
+from raptor.state.seal import new_id
 
 REPAIRING = "repair.json"  # there while a repair puts its files in place
 
@@ -47,9 +48,7 @@ class Home:
         try:
             found = _anchor(place)
             if found is None:
-                found = Anchor(
-                    state=secrets.token_hex(16), owner=incarnation, clean=True, written=clock.now(), sequences={}
-                )
+                found = Anchor(state=new_id(), owner=incarnation, clean=True, written=clock.now(), sequences={})
                 with writable(place):
                     anchor.write(place, found)
             home = cls(place, found, clock, lock, incarnation)
@@ -117,6 +116,8 @@ def _anchor(place: Path) -> Anchor | None:
     found = anchor.read(place)
     if found is None and (there := [name for name in PARTS if (place / name).exists()]):
         raise damaged(place / anchor.NAME, f"is missing, although {there[0]} is there")
+    if found is not None and found.format > FORMAT:
+        raise newer(place / anchor.NAME, found.format, FORMAT)
     return found
 
 

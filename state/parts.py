@@ -16,6 +16,8 @@ from raptor.task import Run, Slot
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+FORMAT = 1  # of a state directory: grows with the versions of any of its files
+
 
 @dataclass(frozen=True, slots=True)
 class Shelf(Generic[T]):
@@ -47,6 +49,11 @@ class Part:
     shelves: tuple[Shelf[Any], ...]
     checked: int
     versions: Callable[[], tuple[str, ...]]  # one script after another makes the file
+
+    def is_newer(self, version: int) -> bool:
+        """Whether a file's version is of a Raptor to come. One that is far off is no version, but damage."""
+        known = len(self.versions())
+        return known < version <= known + 100
 
 
 def _table(name: str, kind: type[msgspec.Struct]) -> Part:

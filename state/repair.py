@@ -16,11 +16,12 @@ from raptor.errors import RefusedState
 from raptor.state import anchor, folder
 from raptor.state.anchor import Anchor
 from raptor.state.connection import APPLICATION, writing
+from raptor.state.damage import newer
 from raptor.state.home import REPAIRING, Home, writable
 from raptor.state.lock import Lock
 from raptor.state.parts import PARTS, Shelf
 from raptor.state.salvage import Cell, Pages
-from raptor.state.seal import BrokenSeal, unseal
+from raptor.state.seal import BrokenSeal, is_id, new_id, unseal
 
 NEW = "new"  # in the folder of the copy: what the files shall be
 
@@ -92,7 +93,7 @@ def _prepare(place: Path, incarnation: str, now: float) -> None:
     anchor.sync_folder(copy)
     known = _known(place)
     left = {name: _left(copy / name) for name in PARTS}
-    state = known.state if known else next((one.state for one in left.values() if one.state), secrets.token_hex(16))
+    state = known.state if known else next((one.state for one in left.values() if one.state), new_id())
     heads = anchor.read_heads(place)
     report = Report()
     sequences: dict[str, int] = {}
@@ -136,25 +137,28 @@ def _left(path: Path) -> Left:
     pages = Pages(path)
     part = PARTS[path.name]
     application, version = pages.version
-    if application == APPLICATION and version > len(part.versions()):
-        raise RefusedState("newer", path.name, "was written by a newer Raptor", "repair it with that one")
+    if application == APPLICATION and part.is_newer(version):
+        raise newer(path, version, len(part.versions()))
     left = Left(rows={shelf.table: {} for shelf in part.shelves}, broken=[])
-    keys: set[str] = set()  # those that an index or a broken row names, without those that are whole
+    named: dict[str, int] = {}  # key -> row, as an index says
+    kept: dict[str, int] = {}
     slots: set[int] = set()
     for cell in sorted(pages.cells(), key=lambda cell: cell.rowid):  # an index first; of two rows the later counts
         match cell.values:
-            case (str(state), int(sequence)) if cell.rowid == 1 and len(state) == 32:
+            case (str(state), int(sequence)) if cell.rowid == 1 and is_id(state):
                 left.state, left.sequence = state, max(left.sequence, sequence)
-            case (str(key), int()) if not cell.rowid:
-                keys.add(key)
+            case (str(key), int(rowid)) if not cell.rowid:
+                named[key] = max(rowid, named.get(key, 0))
             case (str(), _, int(slot)) if not cell.rowid:
                 slots.add(slot)
             case _:
                 for table, key, row in _whole(cell, part.shelves):
                     left.rows[table][key] = row
-                    keys.discard(key)
+                    kept[key] = cell.rowid
                     slots.discard(cell.rowid if table == "slot" else 0)
-    left.broken = [f"the record {key!r}" for key in sorted(keys)]
+    left.broken = [f"the record {key!r}" for key in sorted(named.keys() - kept.keys())]
+    late = sorted(key for key, rowid in named.items() if kept.get(key, rowid) < rowid)
+    left.broken += [f"the last change of {key!r}: an older record is kept" for key in late]
     left.broken += [f"{len(slots)} slots"] if slots else []
     left.broken += [f"what stood on {pages.missing} pages that are missing"] if pages.missing else []
     return left

@@ -6,6 +6,7 @@ Format: https://sqlite.org/fileformat2.html. What a cell says is believed only w
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,10 @@ class Unreadable(Exception):
 
 
 class Pages:
-    """The newest whole image of each page: of the file, or of the log where it was committed there."""
+    """The newest image of each page: of the file, or of the log where it was committed there.
+
+    Images of the log that are damaged stand beside, under numbers below zero: which page they were is not sure.
+    """
 
     def __init__(self, path: Path) -> None:
         file = path.read_bytes() if path.exists() else b""
@@ -39,7 +43,8 @@ class Pages:
         self.images = {
             number + 1: file[at : at + self.size] for number, at in enumerate(range(0, len(file), self.size))
         }
-        self.images.update(_committed(frames, self.size))
+        pages, damaged = _committed(frames, self.size)
+        self.images |= pages | {-number: image for number, image in enumerate(damaged, 1)}
 
     @property
     def version(self) -> tuple[int, int]:
@@ -51,7 +56,8 @@ class Pages:
     def missing(self) -> int:
         """How many pages the header counts that are not there."""
         header = self.images.get(1, b"").ljust(100, b"\0")
-        return max(0, int.from_bytes(header[28:32], "big") - len(self.images)) if header[:6] == b"SQLite" else 0
+        there = sum(number > 0 for number in self.images)
+        return max(0, int.from_bytes(header[28:32], "big") - there) if header[:6] == b"SQLite" else 0
 
     def cells(self) -> Iterator[Cell]:
         """Every cell of a table or an index that can be read."""
@@ -112,25 +118,50 @@ def _page_size(file: bytes, frames: bytes) -> int:
     return 4096
 
 
-def _committed(frames: bytes, size: int) -> dict[int, bytes]:
-    """Pages of the log, up to its last commit, each judged by its own checksum."""
+@dataclass(frozen=True, slots=True)
+class Frame:
+    page: int
+    commits: bool
+    image: bytes
+    whole: bool
+
+
+def _committed(log: bytes, size: int) -> tuple[dict[int, bytes], list[bytes]]:
+    """Pages of the log up to its last whole commit, and images in it that are damaged."""
     pages: dict[int, bytes] = {}
-    waiting: dict[int, bytes] = {}
-    order = ">" if frames[3:4] == b"\x83" else "<"
-    salts = frames[16:24]
-    seed = struct.unpack(">II", frames[24:32]) if len(frames) >= 32 else (0, 0)
-    for at in range(32, len(frames) - 24 - size + 1, 24 + size):
-        head, image = frames[at : at + 24], frames[at + 24 : at + 24 + size]
-        number, commit, *sums = struct.unpack(">II8xII", head)
-        if head[8:16] != salts:
-            break  # left over from before the log was last begun anew
-        if tuple(sums) == _checksum(head[:8] + image, order, seed):
-            waiting[number] = image
-            if commit:
-                pages.update(waiting)
-                waiting.clear()
-        seed = (sums[0], sums[1])
-    return pages
+    damaged: list[bytes] = []
+    transactions: list[list[Frame]] = [[]]
+    for frame in _frames(log, size):
+        transactions[-1].append(frame)
+        if frame.commits:
+            transactions.append([])
+    *transactions, _ = transactions  # the last was never committed
+    if transactions and not all(frame.whole for frame in transactions[-1]):
+        transactions.pop()  # cut short, most likely; if not, its sequence is missed
+    for frame in (frame for transaction in transactions for frame in transaction):
+        if frame.whole:
+            pages[frame.page] = frame.image
+        else:
+            damaged.append(frame.image)
+    return pages, damaged
+
+
+def _frames(log: bytes, size: int) -> list[Frame]:
+    order = ">" if log[3:4] == b"\x83" else "<"
+    places = range(32, len(log) - 24 - size + 1, 24 + size)
+    salts = [log[at + 8 : at + 16] for at in places]
+    # The header's salts, or what the first frames agree on where it is damaged. Other salts are of an older log.
+    (salt, _), *_ = Counter([log[16:24], *salts[:2]]).most_common(1)
+    count = max((number for number, found in enumerate(salts, 1) if found == salt), default=0)
+    seed: tuple[int, int] = struct.unpack(">II", log[24:32].ljust(8, b"\0"))
+    frames: list[Frame] = []
+    for at in places[:count]:
+        head, image = log[at : at + 24], log[at + 24 : at + 24 + size]
+        page, commit, one, two = struct.unpack(">II8xII", head)
+        whole = head[8:16] == salt and (one, two) == _checksum(head[:8] + image, order, seed)
+        frames.append(Frame(page, bool(commit), image, whole))
+        seed = (one, two)
+    return frames
 
 
 def _checksum(data: bytes, order: str, seed: tuple[int, int]) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from functools import cache
 from typing import Any, TypeVar, cast
 from zlib import crc32
@@ -24,7 +25,9 @@ def seal(table: str, key: str, record: msgspec.Struct) -> str:
     return f'{body[:-1].decode()},"crc":"{_crc(table, key, body):08x}"}}'
 
 
-def unseal(table: str, key: str, text: str, kind: type[T]) -> T:
+def unseal(table: str, key: object, text: object, kind: type[T]) -> T:
+    if not (isinstance(key, str) and isinstance(text, str)):
+        raise BrokenSeal(f"a row of {table} is not of text")
     raw = text.encode("utf-8", "surrogateescape")
     body = raw[:-TAIL] + b"}"
     if raw[-TAIL:] != b',"crc":"%08x"}' % _crc(table, key, body):
@@ -33,6 +36,16 @@ def unseal(table: str, key: str, text: str, kind: type[T]) -> T:
         return cast("T", _decoder(kind).decode(body))
     except msgspec.ValidationError as error:
         raise BrokenSeal(f"{table} {key!r} is not a {kind.__name__}: {error}") from error
+
+
+def new_id() -> str:
+    """A random id whose last eight digits check the others: a damaged one is not taken for somebody else's."""
+    text = secrets.token_hex(12)
+    return f"{text}{crc32(text.encode()):08x}"
+
+
+def is_id(text: str) -> bool:
+    return len(text) == 32 and text[24:] == f"{crc32(text[:24].encode('utf-8', 'surrogateescape')):08x}"
 
 
 def _crc(table: str, key: str, body: bytes) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from queue import Queue
 from sqlite3 import Connection
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # sqlitedict has no types; this much of it is used
 
         def __init__(self, filename: str, **options: Any) -> None: ...
         def execute(self, req: Any, arg: Any = None, res: Any = None) -> None: ...
+        def check_raise_error(self) -> None: ...
 
 else:
     from sqlitedict import SqliteDict, SqliteMultithread
@@ -78,9 +79,6 @@ class Table(SqliteDict, Generic[T]):
             encode=str,
             decode=str,
         )
-        connection = cast("_Connection", self.conn)
-        self.commits = connection.commits
-        self._front: Front[Connection] = Front(path, connection.reqs.put)
 
     async def put(self, key: str, record: T) -> None:
         await self.change([(key, record)])
@@ -119,7 +117,12 @@ class Table(SqliteDict, Generic[T]):
         raise NotImplementedError("sqlitedict's update is not atomic: use change")
 
     def _new_conn(self) -> _Connection:
-        return _Connection(self.filename, self._connect)
+        """sqlitedict calls this in its constructor, and again when a closed table is entered."""
+        connection = _Connection(self.filename, self._connect)
+        connection.check_raise_error()
+        self.commits = connection.commits
+        self._front: Front[Connection] = Front(self.filename, connection.reqs.put)
+        return connection
 
     def _write(self, connection: Connection, rows: list[tuple[str, str | None]]) -> None:
         for key, text in rows:
@@ -142,7 +145,7 @@ class _Connection(SqliteMultithread):
     def run(self) -> None:
         try:
             self.commits = self._open()
-        except BaseException:  # the constructor asks for it next, and raises it
+        except BaseException:  # _new_conn asks for it next, and raises it
             self.exception = sys.exc_info()
             return
         finally:
