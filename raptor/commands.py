@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from raptor.due import Check, Due, NotDue, skip
+from raptor.due import Check, Due, NotDue, reached, skip
 from raptor.errors import (
     AlreadyRunning,
     BadInput,
@@ -25,12 +25,12 @@ from raptor.errors import (
 )
 from raptor.rows import Definition, Scheduled, ServiceTiming
 from raptor.runners import Context
-from raptor.scheduler import Redefine
+from raptor.scheduler import Redefine, line_of
 from raptor.service import read_interval
 from raptor.site import NotRunning, Site
 from raptor.source import INFO
 from raptor.task import Run, Slot
-from raptor.timetable import Claim
+from raptor.timetable import BY_HAND, Claim
 from raptor.timing import Timing, check_name, parse_cron, parse_schedule, seconds
 from raptor.tree import Branch, tree
 
@@ -153,7 +153,7 @@ def _stopped(definition: Definition, states: dict[str, Any]) -> Answer:
         "current_since": None,
         "remaining_services": [] if state is None else list(state.services_queue),
         "completed_count": 0 if state is None else len(state.results),
-        "results": [],
+        "results": [] if state is None else [line_of(result) for result in state.results],
         "periodic_enabled": False,
         "periodic_services": [entry.name for entry in definition.services],
         "periodic_interval_ms": None if definition.interval_s is None else round(definition.interval_s * 1000),
@@ -274,7 +274,7 @@ async def run(site: Site, service: str) -> Answer:
     found, now = site.catalogue.find(service), site.clock.now()
     started = Run(id=secrets.token_hex(8), service=service, scheduler=None, planned=now, attempt=1, start=now)
     timetable = site.workshop.timetable
-    holder = timetable.claim(service, Claim("a run by hand", started.id, now))
+    holder = timetable.claim(service, Claim(BY_HAND, started.id, now))
     if holder is not None:
         raise AlreadyRunning(f"service {service} (claimed by {holder.holder})", None)
     try:
@@ -415,7 +415,7 @@ async def reset(site: Site, service: str | None = None, scheduler: str | None = 
         row = timetable.row(service)
         if row is None:
             raise NoSuchName("timing record", service, timetable.rows)
-        now = site.clock.now()
+        now = reached(site.clock.now())
         due = msgspec.structs.replace(row, next_due=now, retry_at=None, open=None, attempts=0, failures=0)
         await timetable.save(service, due)
         await _look(site, service)

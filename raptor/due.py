@@ -10,9 +10,11 @@ import msgspec
 from raptor.rows import ServiceTiming
 from raptor.service import Service
 from raptor.task import Slot
-from raptor.timing import Timing, show_seconds
+from raptor.timing import Every, Timing, show_seconds
 
 LONGEST_RETRY_S = 3600.0
+DAY_S = 86400.0
+NEVER = 253_370_764_800.0  # the year 9999: a trigger that has ended
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +25,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     up_since: float  # slots before it were missed because nobody was there
     retries_only: bool = False  # between two checks: only what failed is tried again
+    exact: bool = False  # it looks when something is due, not by a beat of its own
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,20 +70,39 @@ def next_due(service: Service, timing: Timing, row: ServiceTiming | None, now: f
 
 
 def clamp(row: ServiceTiming, timing: Timing, now: float) -> ServiceTiming:
-    """A row from the future, after the clock was set back, must not freeze the service."""
+    """A row from the future, after the clock was set back, must not freeze the service: as if it had run just now.
+
+    The answer is to be saved, since by the next look now is another. A row that is right is given back itself.
+    """
     changes: dict[str, float] = {}
-    if row.slot is not None and row.slot > now:
-        soonest = rounded(timing.after(slot=now, end=now, origin=row.origin if row.origin is not None else now))
+    if _is_ahead(row, timing, now):
+        ran = reached(now)
+        origin = ran if row.origin is None else min(row.origin, ran)
+        soonest = rounded(timing.after(slot=ran, end=ran, origin=origin))
         if soonest < row.next_due:
-            changes["next_due"] = soonest
+            changes = {"next_due": soonest, "origin": origin} | ({} if row.slot is None else {"slot": ran})
     if row.retry_at is not None and row.retry_at > now + LONGEST_RETRY_S:
         changes["retry_at"] = now + LONGEST_RETRY_S
     return msgspec.structs.replace(row, **changes) if changes else row
 
 
+def _is_ahead(row: ServiceTiming, timing: Timing, now: float) -> bool:
+    if row.slot is None:  # it never succeeded; a plan that is not far off needs no second look
+        return row.next_due - now > (DAY_S if timing.every_s is None else timing.every_s)
+    if timing.every_s is None:  # a slot that has been is not repeated, if only it costs no more than one
+        return row.slot - now > row.next_due - row.slot
+    return row.slot > now
+
+
 def rounded(at: float) -> float:
-    """Planned times stand on whole microseconds, so that sums of intervals meet."""
-    return round(at, 6)
+    """Planned times stand on whole microseconds, so that sums of intervals meet; JSON has no infinity."""
+    return round(min(at, NEVER), 6)
+
+
+def reached(now: float) -> float:
+    """The last whole microsecond that is not after now: nothing is early, not even by rounding."""
+    at = rounded(now)
+    return at if at <= now else rounded(at - 1e-6)
 
 
 def skip(service: Service, timing: Timing, row: ServiceTiming, check: Check, reason: str) -> NotDue:
@@ -106,11 +128,16 @@ def _first(service: Service, timing: Timing, check: Check) -> Due | NotDue:
 def _found(service: Service, timing: Timing, row: ServiceTiming, check: Check) -> Due | NotDue:
     planned = _pending(row)
     last, count = timing.latest(planned, check.at) if planned <= check.at else (planned, 1)
-    down = last < check.up_since and row.open is None
-    if down and service.missed == "skip":
-        return _missed(service, timing, row, check, last, count)
-    if down and service.missed == "all" and count > 1:
-        return _catch_up(service, timing, row, check, count)
+    if row.open is None and service.overlap == "skip" and _ran_over(row, planned):
+        assert row.last_end is not None
+        behind = timing.latest(planned, min(row.last_end - 1e-6, check.at))
+        return _passed_by(service, timing, row, check, behind, "skipped", "overlap")
+    if row.open is None and planned < check.up_since:
+        behind = timing.latest(planned, min(check.up_since - 1e-6, check.at))
+        if service.missed == "skip":
+            return _passed_by(service, timing, row, check, behind, "missed", "node down")
+        if service.missed == "all" and count > 1:
+            return _catch_up(service, timing, row, check, behind[1])
     if count > 1:
         return _coalesced(service, timing, row, check, last, count)
     if row.open is not None:  # another try does not move its slot
@@ -156,19 +183,35 @@ def _left_behind(service: Service, timing: Timing, check: Check, planned: float,
     ]
 
 
-def _missed(service: Service, timing: Timing, row: ServiceTiming, check: Check, last: float, count: int) -> NotDue:
-    """missed = "skip": what was due while nobody was there is not made up for."""
-    after = rounded(timing.after(slot=last, end=check.at, origin=row.origin if row.origin is not None else last))
+def _ran_over(row: ServiceTiming, planned: float) -> bool:
+    """Whether the last run still went on when the slot came."""
+    return row.last_start is not None and row.last_end is not None and row.last_start < planned < row.last_end
+
+
+def _passed_by(
+    service: Service,
+    timing: Timing,
+    row: ServiceTiming,
+    check: Check,
+    behind: tuple[float, int],
+    verdict: str,
+    reason: str,
+) -> Due | NotDue:
+    """Close the slots up to `behind` without a run, then look at those after it."""
+    last, count = behind
+    closed = _range(service, check, row.next_due, last, count, verdict, reason)
+    end = check.at if isinstance(timing, Every) and timing.anchor == "end" else last
+    after = rounded(timing.after(slot=last, end=end, origin=row.origin if row.origin is not None else last))
     changed = msgspec.structs.replace(row, next_due=after, retry_at=None)
-    closed = _range(service, check, _pending(row), last, count, "missed", "node down")
-    return NotDue(
-        service=service, until=after, reason=f"missed while down: runs in {_wait(after - check.now)}", row=changed,
-        closed=(closed,),
-    )  # fmt: skip
+    if after > check.at:
+        told = f"{reason}: runs in {_wait(after - check.now)}"
+        return NotDue(service=service, until=after, reason=told, row=changed, closed=(closed,))
+    found = _found(service, timing, changed, check)
+    return msgspec.structs.replace(found, closed=(closed, *found.closed))
 
 
 def _catch_up(service: Service, timing: Timing, row: ServiceTiming, check: Check, count: int) -> Due:
-    """missed = "all": one run for each slot, the oldest first, but not more than the limit."""
+    """missed = "all": one run for each of `count` slots, the oldest first, but not more than the limit."""
     planned = _pending(row)
     closed: tuple[Slot, ...] = ()
     surplus = count - service.missed_limit
@@ -188,8 +231,8 @@ def _pending(row: ServiceTiming) -> float:
 
 
 def _anchor(timing: Timing, check: Check, planned: float) -> float:
-    """An interval is counted from the check that found it due, a calendar time from itself."""
-    return planned if timing.every_s is None else check.at
+    """An interval is counted from the check that found it due; a calendar time, and a check without a beat, from it."""
+    return planned if timing.every_s is None or check.exact or check.retries_only else check.at
 
 
 def _range(service: Service, check: Check, planned: float, last: float, count: int, verdict: str, reason: str) -> Slot:

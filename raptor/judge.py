@@ -43,10 +43,11 @@ def backoff_s(service: Service, timing: Timing, failures: int, rng: random.Rando
 def advance(due: Due, timing: Timing, row: ServiceTiming | None, run: Run, verdict: Verdict) -> ServiceTiming:
     """The service's row after a run: only a success moves its timing on."""
     assert run.end is not None
-    old = row or ServiceTiming(next_due=due.planned)
     every = timing.every_s
-    # The first slot is the origin of a grid, and a new interval begins a new one.
-    origin = old.origin if old.origin is not None and old.interval_seconds == every else due.slot
+    old = row or ServiceTiming(next_due=due.planned, interval_seconds=every)
+    # The first slot is the origin of a grid. A new interval begins a new one, and so does a clock that was set back.
+    keeps = old.origin is not None and old.interval_seconds == every and old.origin <= due.slot
+    origin = old.origin if keeps and old.origin is not None else due.slot
     seen = msgspec.structs.replace(
         old,
         last_run_id=run.id,

@@ -17,7 +17,7 @@ from raptor.clock import Clock, SystemClock
 from raptor.commands import perform
 from raptor.config import Config
 from raptor.control import Control
-from raptor.errors import CallTimeout
+from raptor.errors import CallTimeout, NotWritten
 from raptor.exits import Exit
 from raptor.herald import Herald
 from raptor.janitor import Janitor
@@ -229,7 +229,10 @@ class Node:
         running = self._running()
         for definition in list(self._workshop.definitions.values()):
             if definition.should_run:
-                await self.site.define(msgspec.structs.replace(definition, should_run=False))
+                try:
+                    await self.site.define(msgspec.structs.replace(definition, should_run=False))
+                except NotWritten:
+                    break  # the store cannot: to the next start this is an unclean end, which loses nothing
         for ref in running:
             ref.cast(Finish(self.grace_s))
         waits: list[asyncio.Future[Any]] = [

@@ -44,10 +44,12 @@ class SchedulerState(msgspec.Struct, frozen=True, kw_only=True):
 
     cycle: str
     slot: float  # the planned time of the check that began it
+    up_since: float | None = None  # slots before it were missed, as that check saw it
     started: float
     services_queue: tuple[str, ...]  # without the current one
     current_service: str | None = None
     current_run: Run | None = None
+    current_closed: tuple[Slot, ...] = ()  # slots that the current run leaves behind
     results: tuple[CycleResult, ...] = ()
     resumed: int = 0  # how often it was taken up again after a crash
 

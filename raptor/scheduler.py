@@ -32,6 +32,7 @@ class Workshop:
     logs: Logs
     catalogue: Mapping[str, Service] = field(default_factory=dict[str, Service])
     definitions: dict[str, Definition] = field(default_factory=dict[str, Definition])
+    turns: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, "asyncio.Task[None]"])  # the latest of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +74,30 @@ class Scheduler(Actor):
         )
         self._lanes = Lanes(1)
         self._stopping = False
-        self._turn = self.runtime.create_task(self._work())
+        self._turn = self.runtime.create_task(self._work(workshop.turns.get(name)))
         self._turn.add_done_callback(self._over)
+        workshop.turns[name] = self._turn
+        self.runtime.create_task(self._end_with_it())
 
-    async def _work(self) -> None:
+    async def _work(self, predecessor: asyncio.Task[None] | None) -> None:
+        if predecessor is not None:  # a killed scheduler's service may take a moment to end
+            await asyncio.wait({predecessor})
+        self._workshop.timetable.release_all(self._cycle.definition.name)
         await self._cycle.open()
         await turn(self._cycle, self._workshop.runners, self.runtime.clock, self._lanes, self._workshop.logs)
 
+    async def _end_with_it(self) -> None:
+        """A kill ends the actor without `terminate`, and what it runs must not outlive it."""
+        await self.ref.wait()
+        self._break_off()
+
+    def _break_off(self) -> None:
+        self._cycle.break_off()
+        self._lanes.interrupt()
+
     def _over(self, task: asyncio.Task[None]) -> None:
-        self.ref.send(_Over(asyncio.CancelledError() if task.cancelled() else task.exception()))
+        if not (task.cancelled() and self.runtime.is_closing()):
+            self.ref.send(_Over(asyncio.CancelledError() if task.cancelled() else task.exception()))
 
     def handle_call(self, message: object, caller: Caller) -> Any:
         match message:
@@ -107,20 +123,19 @@ class Scheduler(Actor):
 
     def handle_info(self, message: object) -> Any:
         match message:
-            case _Over(error=None) if self._stopping:
-                return Stop()
+            case _Over() if self._stopping:
+                return Stop()  # even if the store fails: the next start takes it for a crash, which loses nothing
             case _Over(error=error):
                 return Stop(error or RuntimeError("the cycle ended by itself"))
             case "break off":
-                self._lanes.interrupt()
+                self._break_off()
                 return None
             case _:
                 return super().handle_info(message)
 
     async def terminate(self, reason: Reason) -> None:
         """Break off what runs, and wait until that is recorded."""
-        self._cycle.stop()
-        self._lanes.interrupt()
+        self._break_off()
         if not self._turn.done():
             await asyncio.wait({self._turn})
 
@@ -137,7 +152,7 @@ class Scheduler(Actor):
             "current_since": None if state is None or state.current_run is None else state.current_run.start,
             "remaining_services": [] if state is None else list(state.services_queue),
             "completed_count": 0 if state is None else len(state.results),
-            "results": [_line(result) for result in results],
+            "results": [line_of(result) for result in results],
             "periodic_enabled": not definition.paused,
             "periodic_services": [entry.name for entry in definition.services],
             "periodic_interval_ms": None if definition.interval_s is None else round(definition.interval_s * 1000),
@@ -154,6 +169,6 @@ class Scheduler(Actor):
         return self._cycle.state is None and at is not None and self.runtime.clock.now() - at > STALL_S
 
 
-def _line(result: CycleResult) -> list[object]:
+def line_of(result: CycleResult) -> list[object]:
     """[name, ok or error, info], as the original has it."""
     return [result.run.service, "ok" if result.verdict == "done" else "error", result.reason or result.run.info]

@@ -91,9 +91,10 @@ class Site:
         if service is None or timing is None:
             return None
         now = rounded(self.clock.now())
-        return decide(
-            service, timing, self.row(entry.name), Check(scheduler=definition.name, at=now, now=now, up_since=now)
-        )
+        up_since = now if self.live is None else 0.0
+        exact = definition.interval_s is None
+        check = Check(scheduler=definition.name, at=now, now=now, up_since=up_since, exact=exact)
+        return decide(service, timing, self.row(entry.name), check)
 
     def next_due(self, service: Service, timing: Timing) -> float:
         return next_due(service, timing, self.row(service.name), self.clock.now())

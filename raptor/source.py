@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
 from raptor.clock import Clock
-from raptor.due import Check, Due, NotDue, decide, next_due, rounded, skip
+from raptor.due import Check, Due, NotDue, clamp, decide, next_due, reached, rounded, skip
 from raptor.errors import NotWritten
 from raptor.events import Events
 from raptor.faults import point
@@ -22,7 +23,7 @@ from raptor.judge import advance
 from raptor.rows import CycleResult, Definition, Scheduled, SchedulerState, ServiceTiming
 from raptor.service import Service
 from raptor.task import Again, Dead, Done, Outcome, Result, Run, Slot, Verdict
-from raptor.timetable import Claim, Timetable
+from raptor.timetable import BY_HAND, Claim, Timetable, moved
 from raptor.timing import Timing, timing_of
 
 INFO = 200  # characters of a result that the state row keeps
@@ -36,6 +37,7 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     run: Run
     timing: Timing
     row: ServiceTiming | None
+    stepped: float = 0.0  # how far the clock had been set by then
 
     @property
     def service(self) -> Service:
@@ -78,8 +80,11 @@ class Cycle:
         self._tick = self._up_since  # the next planned check
         self._unit: Unit | None = None
         self._check: Check | None = None
+        self._stepped = timetable.stepped
+        self._unclamped = True  # a row may lie in the future
         self._wake = asyncio.Event()
         self._stopping = False
+        self._broken_off = False
 
     # What the scheduler asks for
 
@@ -88,16 +93,23 @@ class Cycle:
         if look_now or definition.interval_s != self.definition.interval_s:
             self._tick = rounded(self._clock.now())
         self.definition = definition
+        self._unclamped = True
         self._wake.set()
 
     def replace_catalogue(self, catalogue: Mapping[str, Service]) -> None:
         self._catalogue = catalogue
+        self._unclamped = True
         self._wake.set()
 
     def stop(self) -> None:
         """Give out nothing more; what is left of the cycle stays on disk."""
         self._stopping = True
         self._wake.set()
+
+    def break_off(self) -> None:
+        """Stop, and wait for nobody: neither for a store that cannot write nor for another's claim."""
+        self._broken_off = True
+        self.stop()
 
     # Source
 
@@ -112,12 +124,14 @@ class Cycle:
         return []
 
     async def settle(self, unit: Unit, result: Result, verdict: Verdict) -> None:
+        await self._follow_clock()
         name = unit.service.name
         run = _finished(unit.run, result, self._clock.now())
         if isinstance(verdict, Again):
             await self._give_back(unit, run)
         else:
-            row = advance(unit.due, unit.timing, unit.row, run, verdict)
+            due, old = self._by_the_clock(unit)
+            row = advance(due, unit.timing, old, run, verdict)
             await point("before_timing")
             await self._durably(lambda: self._timetable.save(name, row))
             await point("after_timing")
@@ -135,7 +149,13 @@ class Cycle:
             return
         self.state = msgspec.structs.replace(state, resumed=state.resumed + 1)
         # Judged as of its own check: nobody was away when these slots were found due.
-        self._check = Check(scheduler=self.definition.name, at=state.slot, now=self._clock.now(), up_since=state.slot)
+        self._check = Check(
+            scheduler=self.definition.name,
+            at=state.slot,
+            now=self._clock.now(),
+            up_since=state.slot if state.up_since is None else state.up_since,
+            exact=self.definition.interval_s is None,
+        )
         result, queue = await self._recover(state)
         done = [entry.run.service for entry in (*state.results, *((result,) if result else ()))]
         self._events.emit("cycle_resumed", scheduler=self.definition.name, slot=state.slot, done=done, left=list(queue))
@@ -148,7 +168,7 @@ class Cycle:
             return None, queue
         row = self._timetable.row(run.service)
         if row is not None and row.last_run_id == run.id:
-            return _recovered(run, row), queue
+            return _recovered(run, row, state.current_closed), queue
         lost = msgspec.structs.replace(run, outcome=Outcome.INTERRUPTED, info="interrupted by a crash")
         service = self._catalogue.get(run.service)
         if service is None or service.on_crash == "rerun":
@@ -160,35 +180,80 @@ class Cycle:
 
     async def _wait_for_check(self) -> Check | None:
         """Sleep until the next check; None when something changed and is to be looked at anew."""
-        step = await self._timetable.follow_clock(self._is_interval)
-        if step:
-            self._tick = rounded(self._tick + step)
-            self._up_since += step
+        await self._follow_clock()
+        if self._unclamped:
+            await self._clamp()
         now = self._clock.now()
         at, retries_only = self._plan(now)
         self.next_check = at
         if at is None or at > now:
             await self._sleep(at)
             return None
-        return Check(scheduler=self.definition.name, at=at, now=now, up_since=self._up_since, retries_only=retries_only)
+        self.next_check = None
+        exact = self.definition.interval_s is None
+        return Check(
+            scheduler=self.definition.name,
+            at=max(at, reached(now)) if exact else at,
+            now=now,
+            up_since=self._up_since,
+            retries_only=retries_only,
+            exact=exact,
+        )
+
+    async def _follow_clock(self) -> None:
+        """A clock that was set moves the beat along, and the check that is being worked on."""
+        if self._timetable.step:
+            await self._durably(self._timetable.follow_clock)
+        step = self._timetable.stepped - self._stepped
+        if not step:
+            return
+        self._stepped += step
+        self._unclamped = True
+        self._tick, self._up_since = rounded(self._tick + step), rounded(self._up_since + step)
+        if self._check is not None:
+            at, up_since = rounded(self._check.at + step), rounded(self._check.up_since + step)
+            self._check = msgspec.structs.replace(self._check, at=at, up_since=up_since)
+
+    async def _clamp(self) -> None:
+        """Put right, once and for all, what was written by a clock that went ahead of this one."""
+        self._unclamped = False
+        for entry in self._listed():
+            row, timing = self._timetable.row(entry.name), self._timing(entry)
+            if row is None or timing is None or entry.name in self._timetable.claims:
+                continue
+            clamped = clamp(row, timing, self._clock.now())
+            if clamped is not row:
+                self._events.emit("clock_behind", service=entry.name, was=row.next_due, planned=clamped.next_due)
+                await self._durably(partial(self._timetable.save, entry.name, clamped))
+
+    def _by_the_clock(self, unit: Unit) -> tuple[Due, ServiceTiming | None]:
+        """What a run is judged by, if the clock was set while it ran."""
+        step = self._timetable.stepped - unit.stepped
+        if not step or unit.timing.every_s is None:
+            return unit.due, unit.row
+        planned, slot = rounded(unit.due.planned + step), rounded(unit.due.slot + step)
+        due = msgspec.structs.replace(unit.due, planned=planned, slot=slot)
+        return due, None if unit.row is None else moved(unit.row, step)
 
     def _plan(self, now: float) -> tuple[float | None, bool]:
         """When to look next, and whether for retries only."""
         if self.definition.paused or not self.definition.services:
             return None, False
-        services = [(entry, self._timing(entry)) for entry in self._listed()]
+        services = [(entry, self._timing(entry)) for entry in self._listed() if not self._is_held(entry.name)]
         rows = [(entry, timing, self._timetable.row(entry.name)) for entry, timing in services if timing is not None]
         if self.definition.interval_s is None:
             dues = [
-                next_due(self._catalogue[entry.name], timing, row, now)
+                # One that never ran is looked at at once, so that its plan is known to whoever comes after a crash.
+                now if row is None else next_due(self._catalogue[entry.name], timing, row, now)
                 for entry, timing, row in rows
-                if entry.name not in self.definition.paused_services and entry.name not in self._timetable.claims
+                if entry.name not in self.definition.paused_services
             ]
             soonest = min(dues, default=None)
             return (None if soonest is None else rounded(max(soonest, self._spread(soonest)))), False
         retries = [row.retry_at for _, _, row in rows if row is not None and row.open is not None and row.retry_at]
         sooner: list[float] = list(retries)
-        behind = [row.next_due for _, _, row in rows if row is not None and row.next_due < self._up_since]
+        idle = [row for _, _, row in rows if row is not None and row.open is None]
+        behind = [row.next_due for row in idle if row.next_due < self._up_since]
         if behind and self.cycles:
             sooner.append(self._spread(min(behind)))
         at = min(sooner, default=self._tick)
@@ -200,10 +265,21 @@ class Cycle:
             return due
         return self._check.now + CATCH_UP_S
 
+    def _is_held(self, name: str) -> bool:
+        """Whether a service is worth no look before its claim is released, which is then waited for."""
+        claim = self._timetable.claims.get(name)
+        if claim is None:
+            return False
+        row = self._timetable.row(name)
+        slot_passes = self._catalogue[name].overlap == "skip" and (row is None or row.open is None)
+        return claim.holder != BY_HAND or not slot_passes
+
     async def _sleep(self, until: float | None) -> None:
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._wake.wait())]
+        if any(self._is_held(entry.name) for entry in self._listed()):
+            waits.append(asyncio.ensure_future(self._timetable.released()))
         if until is not None:
-            waits.append(asyncio.ensure_future(self._clock.sleep_until(until)))
+            waits.append(asyncio.ensure_future(self._wait_until(until)))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -211,10 +287,17 @@ class Cycle:
                 wait.cancel()
         self._wake.clear()
 
+    async def _wait_until(self, when: float) -> None:
+        """Until the wall clock shows it, or is set: what was planned by it moves along then."""
+        while (left := when - self._clock.now()) > 0 and not self._timetable.step:
+            if self._timetable.stepped != self._stepped:
+                return
+            await self._clock.sleep(min(left, self._clock.slice_s))
+
     async def _begin(self, check: Check) -> None:
         """Ask every service of the list whether it is due; those that are make the cycle."""
         self._check = check
-        if not check.retries_only and self.definition.interval_s is not None:
+        if check.at == self._tick and self.definition.interval_s is not None:
             self._tick = rounded(check.at + self.definition.interval_s)
         queue: list[str] = []
         waiting: dict[str, str] = {}
@@ -229,7 +312,11 @@ class Cycle:
             self._overrun()
             return
         self.state = SchedulerState(
-            cycle=secrets.token_hex(8), slot=check.at, started=check.now, services_queue=tuple(queue)
+            cycle=secrets.token_hex(8),
+            slot=check.at,
+            up_since=check.up_since,
+            started=check.now,
+            services_queue=tuple(queue),
         )
         await self._move_on(None, tuple(queue))
 
@@ -268,7 +355,11 @@ class Cycle:
             name, queue = queue[0], queue[1:]
             found = await self._prepare(name)
             if isinstance(found, Unit):
-                await self._write(results, queue, found.run)
+                await self._write(results, queue, found.run, found.due.closed)
+                if self._stopping:  # asked for meanwhile: it has not begun, and does not
+                    self._timetable.release(name, found.run.id)
+                    queue = (name, *queue)
+                    break
                 self._unit = found
                 self._events.emit("service_started", scheduler=self.definition.name, run=found.run)
                 return
@@ -279,7 +370,13 @@ class Cycle:
             await self._finish()
 
     async def _write(
-        self, results: list[CycleResult], queue: tuple[str, ...], run: Run | None, *, durable: bool = True
+        self,
+        results: list[CycleResult],
+        queue: tuple[str, ...],
+        run: Run | None,
+        closed: tuple[Slot, ...] = (),
+        *,
+        durable: bool = True,
     ) -> None:
         assert self.state is not None
         self.state = state = msgspec.structs.replace(
@@ -288,6 +385,7 @@ class Cycle:
             services_queue=queue,
             current_service=None if run is None else run.service,
             current_run=run,
+            current_closed=closed,
         )
         if durable and (queue or run is not None):
             await point("before_state")
@@ -300,10 +398,16 @@ class Cycle:
         entry = next((entry for entry in self.definition.services if entry.name == name), None)
         service = self._catalogue.get(name)
         if entry is None or service is None:
-            return await self._removed(name, service)
+            return await self._passed(name, service, "removed")
+        if name in self.definition.paused_services:
+            return await self._passed(name, service, "paused")
         held = self._timetable.claims.get(name)
         if held is not None and service.overlap == "queue":
-            await self._timetable.wait_for_release(name)
+            await self._wait_for_release(name)
+            if name in self._timetable.claims:
+                return None  # broken off
+        elif held is not None and not self._is_held(name):
+            return await self._passed(name, service, "overlap")
         elif held is not None:
             self._events.emit("service_skipped", service=name, reason=f"claimed by {held.holder}")
             return None
@@ -313,7 +417,17 @@ class Cycle:
             return None  # it ran elsewhere meanwhile
         run = self._run(found)
         self._timetable.claim(name, Claim(self.definition.name, run.id, run.planned))
-        return Unit(due=found, run=run, timing=timing, row=row)
+        return Unit(due=found, run=run, timing=timing, row=row, stepped=self._stepped)
+
+    async def _wait_for_release(self, name: str) -> None:
+        while name in self._timetable.claims and not self._broken_off:
+            waits = [asyncio.ensure_future(self._timetable.released()), asyncio.ensure_future(self._wake.wait())]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
+            self._wake.clear()
 
     async def _finish(self) -> None:
         """The ledger first, then the end of the cycle: the state row is the journal until then."""
@@ -358,17 +472,17 @@ class Cycle:
         self._events.emit("service_ended", scheduler=self.definition.name, run=run, verdict="interrupted")
         await self._move_on(result, queue)
 
-    async def _removed(self, name: str, service: Service | None) -> CycleResult | None:
+    async def _passed(self, name: str, service: Service | None, reason: str) -> CycleResult:
+        """A service of the cycle that is not run after all: removed, paused, or run by hand just now."""
         assert self._check is not None
-        known = service or Service(name=name)
-        closed = await self._pass_over(known, "removed")
+        closed = await self._pass_over(service or Service(name=name), reason)
         now = self._clock.now()
         run = Run(
             id=secrets.token_hex(8), service=name, scheduler=self.definition.name, planned=self._check.at,
-            attempt=0, start=now, end=now, info="removed from the list",
+            attempt=0, start=now, end=now, info=f"skipped: {reason}",
         )  # fmt: skip
-        self._events.emit("service_skipped", service=name, reason="removed")
-        return CycleResult(run=run, verdict="skipped", reason="removed", closed=closed)
+        self._events.emit("service_skipped", service=name, reason=reason)
+        return CycleResult(run=run, verdict="skipped", reason=reason, closed=closed)
 
     async def _pass_over(self, service: Service, reason: str) -> tuple[Slot, ...]:
         """Close the slot of a service without a run; -> the closed slots, for the cycle's journal."""
@@ -377,11 +491,11 @@ class Cycle:
         timing = self._timing(next((e for e in self.definition.services if e.name == service.name), entry), service)
         if timing is None:
             return ()
-        row = self._timetable.row(service.name) or ServiceTiming(next_due=self._check.at)
+        row = self._timetable.row(service.name)
+        if row is None:
+            row = ServiceTiming(next_due=self._check.at, interval_seconds=timing.every_s)
         found = skip(service, timing, row, self._check, reason)
-        changed = found.row
-        if changed is not None:
-            await self._durably(lambda: self._timetable.save(service.name, changed))
+        await self._note(found)  # the ledger first: a crash between the two must not lose the slot
         return found.closed
 
     # Small things
@@ -397,10 +511,6 @@ class Cycle:
         if interval_s is None and not (entry.every_s or entry.cron or has_timing(service)):
             return None
         return timing_of(service, every_s=entry.every_s, cron=entry.cron, interval_s=interval_s)
-
-    def _is_interval(self, name: str) -> bool:
-        service = self._catalogue.get(name)
-        return service is not None and service.cron is None and service.trigger is None
 
     def _queue(self) -> tuple[str, ...]:
         return () if self.state is None else self.state.services_queue
@@ -434,6 +544,8 @@ class Cycle:
             try:
                 return await write()
             except NotWritten as error:
+                if self._broken_off:
+                    raise
                 self._events.emit("store_failing", scheduler=self.definition.name, error=str(error))
                 await self._clock.sleep(delay_s)
                 delay_s = min(delay_s * 2, 5.0)
@@ -455,12 +567,12 @@ def _result(run: Run, verdict: Verdict, closed: tuple[Slot, ...]) -> CycleResult
     return CycleResult(run=run, verdict=str(verdict.__struct_config__.tag), reason=reason[:INFO], closed=closed)
 
 
-def _recovered(run: Run, row: ServiceTiming) -> CycleResult:
+def _recovered(run: Run, row: ServiceTiming, closed: tuple[Slot, ...]) -> CycleResult:
     """The timing row was written and the state row was not: the row tells the result."""
     outcome = Outcome(row.last_outcome) if row.last_outcome else Outcome.OK
     done = msgspec.structs.replace(run, end=row.last_end, outcome=outcome, info=row.last_info)
     verdict = "done" if outcome is Outcome.OK else "retry" if row.open is not None else "failed"
-    return CycleResult(run=done, verdict=verdict)
+    return CycleResult(run=done, verdict=verdict, reason=row.last_info if verdict == "failed" else "", closed=closed)
 
 
 def _slots(result: CycleResult, scheduler: str, now: float) -> list[Slot]:

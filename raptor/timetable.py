@@ -6,7 +6,6 @@ Schedulers share it: on files the directory lock is the fence, so a claim is hel
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import msgspec
 
@@ -15,6 +14,9 @@ from raptor.due import rounded
 from raptor.events import Events
 from raptor.rows import ServiceTiming
 from raptor.state.base import Store
+
+BY_HAND = "a run by hand"
+"""The holder of a claim that is no scheduler."""
 
 STEP_S = 1.0
 """How far the wall clock must be set for it to count as a step."""
@@ -38,7 +40,9 @@ class Timetable:
         self._events = events
         self._rows: dict[str, ServiceTiming] = {}
         self._released = asyncio.Event()
+        self.stepped = 0.0  # how far the wall clock was set in all, since the start
         self._skew = clock.now() - clock.monotonic()
+        self._following = asyncio.Lock()
 
     async def load(self) -> None:
         rows = await self.store.load("service_timing")
@@ -70,24 +74,42 @@ class Timetable:
             self._released.set()
             self._released = asyncio.Event()
 
-    async def wait_for_release(self, service: str) -> None:
-        while service in self.claims:
-            await self._released.wait()
+    def release_all(self, holder: str) -> None:
+        """Take back what a scheduler held that is no more."""
+        for service, claim in list(self.claims.items()):
+            if claim.holder == holder:
+                self.release(service, claim.run)
 
-    async def follow_clock(self, is_interval: Callable[[str], bool]) -> float:
-        """Notice that the wall clock was set; -> by how much. Intervals are moved along, calendars are not."""
-        skew = self._clock.now() - self._clock.monotonic()
-        step = skew - self._skew
-        if abs(step) < STEP_S:
-            return 0.0
-        self._skew = skew
+    async def released(self) -> None:
+        """Wait until any claim is released."""
+        await self._released.wait()
+
+    @property
+    def step(self) -> float:
+        """How far the wall clock was set since the rows were last moved along."""
+        step = self._clock.now() - self._clock.monotonic() - self._skew
+        return 0.0 if abs(step) < STEP_S else step
+
+    async def follow_clock(self) -> None:
+        """Move intervals along with a wall clock that was set; calendars stay where they are.
+
+        A service that runs is left to its scheduler, whose verdict would be overwritten.
+        """
+        async with self._following:
+            step = self.step
+            if not step:
+                return
+            idle = {name: row for name, row in self._rows.items() if name not in self.claims}
+            moving = {name: moved(row, step) for name, row in idle.items() if row.interval_seconds is not None}
+            await self.store.save([("service_timing", name, row) for name, row in moving.items()])
+            self._rows.update(moving)
+            self._skew += step
+            self.stepped += step
         self._events.emit("clock_stepped", step_s=step)
-        moved = {name: _moved(row, step) for name, row in self._rows.items() if is_interval(name)}
-        await self.store.save([("service_timing", name, row) for name, row in moved.items()])
-        self._rows.update(moved)
-        return step
 
 
-def _moved(row: ServiceTiming, step: float) -> ServiceTiming:
-    times = {name: getattr(row, name) for name in ("next_due", "slot", "origin", "open", "retry_at")}
+def moved(row: ServiceTiming, step: float) -> ServiceTiming:
+    """The row of an interval by a clock that was set."""
+    names = ("next_due", "slot", "origin", "open", "retry_at", "last_start", "last_end")
+    times = {name: getattr(row, name) for name in names}
     return msgspec.structs.replace(row, **{name: rounded(at + step) for name, at in times.items() if at is not None})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ class Lanes:
     def __init__(self, count: int) -> None:
         self._count = count
         self._tasks: set[asyncio.Task[None]] = set()
+        self._breakable: set[asyncio.Task[Any]] = set()
+        self._broken_off = False
 
     async def free(self) -> int:
         """Wait until there is room; -> how much."""
@@ -53,9 +56,23 @@ class Lanes:
         while self._tasks:
             await self._wait()
 
+    @contextmanager
+    def breakable(self) -> Iterator[None]:
+        """Work that an interruption ends. The recording of its result is not: half done it would be forgotten."""
+        task = asyncio.current_task()
+        assert task is not None
+        if self._broken_off:
+            raise asyncio.CancelledError
+        self._breakable.add(task)
+        try:
+            yield
+        finally:
+            self._breakable.discard(task)
+
     def interrupt(self) -> None:
-        """Cancel what runs; each run is recorded as interrupted."""
-        for task in self._tasks:
+        """Cancel what runs, and whatever would start yet; each run is recorded as interrupted."""
+        self._broken_off = True
+        for task in self._breakable:
             task.cancel()
 
     async def _wait(self) -> None:
@@ -68,19 +85,21 @@ async def turn(source: Source, runners: Mapping[str, Runner], clock: Clock, lane
     """Until the source has no more: what is due, as far as there is room."""
     while units := await source.take(await lanes.free()):
         for unit in units:
-            lanes.start(run(source, runners, clock, unit, logs))
+            lanes.start(run(source, runners, clock, unit, lanes, logs))
     await lanes.finish()
 
 
-async def run(source: Source, runners: Mapping[str, Runner], clock: Clock, unit: Unit, logs: Logs) -> None:
+async def run(
+    source: Source, runners: Mapping[str, Runner], clock: Clock, unit: Unit, lanes: Lanes, logs: Logs
+) -> None:
     """One unit, from its attempt to its durable verdict."""
-    result, interrupted = await attempt(runners[unit.service.kind], clock, unit, logs)
+    result, interrupted = await attempt(runners[unit.service.kind], clock, unit, lanes, logs)
     now = clock.now()
     verdict = Again(now) if interrupted else judge(unit.due, unit.timing, result, unit.row, now=now, rng=clock.rng)
     await source.settle(unit, result, verdict)
 
 
-async def attempt(runner: Runner, clock: Clock, unit: Unit, logs: Logs) -> tuple[Result, bool]:
+async def attempt(runner: Runner, clock: Clock, unit: Unit, lanes: Lanes, logs: Logs) -> tuple[Result, bool]:
     """Run it; -> its result, and whether it was us who broke it off."""
     service, started = unit.service, unit.run
     context = Context(
@@ -93,9 +112,10 @@ async def attempt(runner: Runner, clock: Clock, unit: Unit, logs: Logs) -> tuple
         on_progress=lambda progress: logs.progressed(started.id, progress),
     )
     try:
-        if service.jitter_s:
-            await clock.sleep(service.jitter_s * clock.rng.random())
-        return await runner.run(service, context, logs.open(service.name)), False
+        with lanes.breakable():
+            if service.jitter_s:
+                await clock.sleep(service.jitter_s * clock.rng.random())
+            return await runner.run(service, context, logs.open(service.name)), False
     except asyncio.CancelledError:
         return Result(outcome=Outcome.INTERRUPTED, info="interrupted"), True
     finally:

@@ -30,7 +30,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     wanted = pyfuncitem._fixtureinfo.argnames
     arguments = {name: pyfuncitem.funcargs[name] for name in wanted}
-    clock = next((value for value in arguments.values() if isinstance(value, Clock)), None) or VirtualClock()
+    # Also one that only another fixture asked for.
+    clock = next((value for value in pyfuncitem.funcargs.values() if isinstance(value, Clock)), None) or VirtualClock()
     stray: list[dict[str, Any]] = []
 
     async def main() -> None:

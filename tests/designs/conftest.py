@@ -1,0 +1,18 @@
+"""The scheduler's days pass in virtual time, from ten o'clock on a Monday."""
+
+from __future__ import annotations
+
+import pytest
+
+from raptor.clock import Clock, VirtualClock
+from tests.designs.world import TEN, World
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return VirtualClock(start=TEN)
+
+
+@pytest.fixture
+def world(clock: VirtualClock) -> World:
+    return World(clock)
