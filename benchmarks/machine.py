@@ -18,6 +18,7 @@ def describe() -> dict[str, str]:
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
         "uvloop": _version("uvloop"),
         "Pykka": _version("pykka"),
+        "APScheduler": f"{_version('apscheduler')}, SQLAlchemy {_version('sqlalchemy')}",
         "OTP": otp.version(),
         "commit": _commit(),
         "load, at the start": load(),

@@ -16,7 +16,11 @@ QUEUE = "Queue actor"
 PYKKA = "Pykka, 1 core"
 PYKKA_APART = "Pykka, 2 cores"
 OTP = "OTP"
-CONTESTANTS = (RAPTOR, RAPTOR_ASYNC, QUEUE, PYKKA, PYKKA_APART, OTP)
+RAW = "raw writes"
+APS_SQLITE = "APScheduler, SQLite"
+APS_MEMORY = "APScheduler, memory"
+IMPORTS = "import click, rich"
+CONTESTANTS = (RAPTOR, RAPTOR_ASYNC, QUEUE, PYKKA, PYKKA_APART, OTP, RAW, APS_SQLITE, APS_MEMORY, IMPORTS)
 
 Value: TypeAlias = float | str | None
 """A number, the reason why there is none, or None where none was meant to be."""
@@ -26,11 +30,14 @@ Printer: TypeAlias = Callable[[str, Sequence[str], Iterable[Sequence[str]]], Non
 _UNITS: dict[str, Callable[[float], str]] = {
     "x": lambda value: f"{value:.2f}x" if value < 10 else f"{value:.1f}x",
     "/s": lambda value: f"{value / 1000:,.1f}k/s" if value < 1e5 else f"{value / 1000:,.0f}k/s",
+    "runs/s": lambda value: f"{value:,.0f} runs/s",
+    "%": lambda value: f"{value:.0f}%",
     "us": lambda value: f"{value:,.1f} us" if value < 100 else f"{value:,.0f} us",
     "ms": lambda value: f"{value:,.1f} ms" if value < 100 else f"{value:,.0f} ms",
     "s": lambda value: f"{value:.2f} s",
     "kB": lambda value: f"{value:.2f} kB",
     "tasks": lambda value: f"{value:,.0f} tasks",
+    "slots": lambda value: f"{value:,.0f} slots",
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import call, cast, machine, memory, restart, stop
+from benchmarks import call, cast, cycle, lateness, machine, memory, periodic, restart, startup, stop, tick
 from benchmarks.report import Report, Result
 
 SUBJECTS: dict[str, Callable[[bool], Result]] = {
@@ -19,11 +19,16 @@ SUBJECTS: dict[str, Callable[[bool], Result]] = {
     "memory": memory.measure,
     "restart": restart.measure,
     "stop": stop.measure,
+    "cycle": cycle.measure,
+    "periodic": periodic.measure,
+    "tick": tick.measure,
+    "lateness": lateness.measure,
+    "startup": startup.measure,
 }
 
 
 def read(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make bench", description="Measure Raptor beside its floors and Erlang/OTP.")
+    parser = argparse.ArgumentParser(prog="make bench", description="Measure Raptor beside its floors and its peers.")
     parser.add_argument("--quick", action="store_true", help="a few seconds: enough to see that it works, not to quote")
     parser.add_argument("--only", action="append", choices=SUBJECTS, metavar="NAME", help=", ".join(SUBJECTS))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")

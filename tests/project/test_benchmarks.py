@@ -12,11 +12,11 @@ from tests.project.conftest import Run
 
 @pytest.fixture
 def bench(root: Path, run: Run, tmp_path: Path) -> Any:
-    """Run the quick benchmark of calls; -> what it printed and what it wrote."""
+    """Run a quick benchmark, of calls unless told; -> what it printed and what it wrote."""
 
-    def bench(**env: str) -> tuple[str, dict[str, Any]]:
+    def bench(only: str = "call", **env: str) -> tuple[str, dict[str, Any]]:
         told = tmp_path / "numbers.json"
-        done = run(sys.executable, "benchmarks/run.py", "--quick", "--only", "call", "--json", told, cwd=root, **env)
+        done = run(sys.executable, "benchmarks/run.py", "--quick", "--only", only, "--json", told, cwd=root, **env)
         return done.stdout, json.loads(told.read_text(encoding="utf-8"))
 
     return bench
@@ -47,3 +47,16 @@ def test_without_an_erlang_all_else_is_measured(bench: Any, tmp_path: Path) -> N
     assert {row["otp"] for row in numbers["targets"]} == {"run make servers"}
     assert all(row["values"]["Raptor"] > 0 for row in numbers["figures"])
     assert "run make servers" in printed
+
+
+def test_a_tick_over_many_services_is_measured(bench: Any) -> None:
+    printed, numbers = bench("tick")
+    (row,) = numbers["targets"]
+    assert row["what"] == "tick over 10,000 services, none due"
+    assert row["value"] > 0
+    assert row["limit"] == "at most 2 ms"
+    assert row["verdict"] in ("met", "MISSED")
+    assert f"| {row['what']} |" in printed
+    figures = {row["what"]: row["values"]["Raptor"] for row in numbers["figures"]}
+    weight = figures["registered service, memory"]
+    assert weight == "run make bench" or weight > 0

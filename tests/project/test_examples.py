@@ -1,0 +1,144 @@
+"""Every example runs, and does what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.project.conftest import Run
+
+pytestmark = pytest.mark.timeout(120)
+
+RUN_HERE = {
+    "hello.py", "mixed_intervals.py", "crash_and_resume.py", "shared_service.py", "web_app.py", "custom_tree.py",
+    "supervised_tree.py", "from_toml", "first_project",
+}  # fmt: skip
+
+
+def clean() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAPTOR_", "MAKE", "MFLAGS"))}
+    return kept | {"NO_COLOR": "1", "PYTHONUNBUFFERED": "1", "TZ": "UTC"}
+
+
+def wait_for(process: subprocess.Popen[str], text: str) -> str:
+    """The first line with the text in it; the timeout of the test is the deadline."""
+    assert process.stdout is not None
+    seen: list[str] = []
+    for line in process.stdout:
+        seen.append(line)
+        if text in line:
+            return line
+    raise AssertionError(f"it ended without {text!r}:\n" + "".join(seen))
+
+
+def test_no_example_is_left_out(root: Path) -> None:
+    there = {path.name for path in (root / "examples").iterdir() if not path.name.startswith(("__", "."))}
+    assert there == RUN_HERE
+
+
+def test_every_example_explains_itself_at_its_top(root: Path) -> None:
+    for file in (root / "examples").rglob("*.py"):
+        assert file.read_text(encoding="utf-8").startswith('"""'), file
+    for file in (root / "examples").rglob("raptor.toml"):
+        assert file.read_text(encoding="utf-8").startswith("# "), file
+
+
+@pytest.mark.spec("004-36")
+def test_hello_greets_three_times(root: Path, run: Run) -> None:
+    said = run(sys.executable, "examples/hello.py", cwd=root).stdout.split("\n")
+    assert said.count("world") >= 3
+    assert said.count("hello") >= 3
+    assert said[-2] == "stopped, in order"
+
+
+@pytest.mark.spec("004-05", "004-25", "004-26", "X4-5", "X4-9", "X4-10")
+def test_mixed_intervals_run_the_daily_report_once_a_day(root: Path, run: Run) -> None:
+    lines = run(sys.executable, "examples/mixed_intervals.py", cwd=root).stdout.splitlines()
+    assert lines[0] == "Mon 10:00 hourly_check daily_report"
+    assert lines[1:24] == [f"{'Mon' if hour < 24 else 'Tue'} {hour % 24:02}:00 hourly_check" for hour in range(11, 34)]
+    assert lines[24] == "Tue 10:00 hourly_check daily_report"
+
+
+@pytest.mark.spec("004-21", "004-22", "004-30")
+def test_crash_and_resume_repeats_only_what_was_cut_off(root: Path, run: Run) -> None:
+    said = run(sys.executable, "examples/crash_and_resume.py", cwd=root).stdout
+    assert "1 of 3 done before the crash (first), 2 left" in said
+    assert said.endswith("what ran: first, second begins, second begins, second ends, third\n")
+
+
+@pytest.mark.spec("004-28")
+def test_a_shared_service_runs_once_for_each_slot(root: Path, run: Run) -> None:
+    said = run(sys.executable, "examples/shared_service.py", cwd=root).stdout
+    assert said.splitlines() == [
+        "only_here: 3 runs in 3 hours",
+        "only_there: 3 runs in 3 hours",
+        "refresh_cache: 3 runs in 3 hours",
+    ]
+
+
+def test_a_custom_tree_brings_the_scheduler_back(root: Path, run: Run) -> None:
+    said = run(sys.executable, "examples/custom_tree.py", cwd=root).stdout
+    assert said.count("connected") == 2
+    assert "restarts of the connection: 1, of the scheduler: 1" in said
+
+
+def test_the_actor_demo_runs(root: Path, run: Run) -> None:
+    assert run(sys.executable, "examples/supervised_tree.py", "--seconds", "1", cwd=root).stdout
+
+
+def test_programs_run_from_raptor_toml(root: Path, run: Run, tmp_path: Path) -> None:
+    folder = shutil.copytree(root / "examples/from_toml", tmp_path / "p", ignore=shutil.ignore_patterns(".raptor"))
+    done = run(sys.executable, "-m", "raptor", "start", "main", "--cycles", "1", cwd=folder)
+    assert re.search(r"greet +✓ ok in .*: hello world", done.stdout)
+    assert "cycle done: 2 ok, 0 failed" in done.stdout
+    assert "hello world" in run(sys.executable, "-m", "raptor", "logs", "greet", cwd=folder).stdout
+
+
+def test_a_web_app_answers_while_its_services_run(root: Path) -> None:
+    words = [sys.executable, "examples/web_app.py", "--port", "0"]
+    process = subprocess.Popen(words, cwd=root, stdout=subprocess.PIPE, text=True, env=clean())
+    try:
+        url = wait_for(process, "http://").strip()
+        counted = 0
+        while counted < 2:
+            with urllib.request.urlopen(url, timeout=20) as answer:
+                counted = json.load(answer)["counted"]
+        with urllib.request.urlopen(f"{url}status", timeout=20) as answer:
+            assert json.load(answer)["schedulers"][0]["name"] == "web"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=40)[0] == "stopped\n"
+        assert process.returncode == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_make_run_shows_the_first_project_and_ends_cleanly_on_ctrl_c(root: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(root / "examples/first_project", tmp_path / "p", ignore=shutil.ignore_patterns(".raptor"))
+    recipe = re.search(r"^run: .*\n\t@cd examples/first_project && exec \S+/bin/raptor (.+)$", _makefile(root), re.M)
+    assert recipe is not None
+    words = [sys.executable, "-m", "raptor", *recipe[1].split()]
+    process = subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, text=True, env=clean())
+    try:
+        wait_for(process, "scheduler main · checks every 5s")
+        wait_for(process, "hello, world")
+        wait_for(process, "cycle done: ")
+        process.send_signal(signal.SIGINT)
+        wait_for(process, "stopped main")
+        assert process.wait(40) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _makefile(root: Path) -> str:
+    return (root / "Makefile").read_text(encoding="utf-8")
