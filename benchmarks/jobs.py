@@ -1,5 +1,7 @@
 """APScheduler doing the same periodic work, in a process of its own: its own threads, and a store in SQLite or memory.
 
+What it does about runs that are late decides how many it runs. "grace" drops those later than an interval and runs all
+others, which is what the target was set by; "coalesce" makes one run of them, however late, which is what Raptor does.
 A module by itself, since its SQLite store finds the function of a job by its import path.
 """
 
@@ -43,16 +45,17 @@ def scheduler(store: str, folder: str) -> Any:
     return BackgroundScheduler(jobstores={"default": jobs}, timezone="UTC")
 
 
-def work(store: str, count: int, every_s: float, seconds: float, folder: str) -> dict[str, float]:
+def work(store: str, late: str, count: int, every_s: float, seconds: float, folder: str) -> dict[str, float]:
     """Jobs whose turns are spread over the interval; -> what ran in so many seconds, after one interval to warm up."""
     jobs = scheduler(store, folder)
     jobs.start(paused=True)
+    grace_s = None if late == "coalesce" else max(1, int(every_s))
+    policy: dict[str, Any] = {"misfire_grace_time": grace_s, "coalesce": late == "coalesce"}
     # From a moment on by which all of them are added: what is late from the start would never recover.
     first = time() + 1 + count / (2000 if store == "memory" else 300)
     for number in range(count):
         start = datetime.fromtimestamp(first + every_s * number / count, UTC)
-        grace = max(1, int(every_s))
-        jobs.add_job(job, "interval", seconds=every_s, start_date=start, misfire_grace_time=grace, coalesce=False)
+        jobs.add_job(job, "interval", seconds=every_s, start_date=start, **policy)
     sleep(max(0.0, first - time()))
     jobs.resume()
     sleep(every_s)
@@ -62,10 +65,10 @@ def work(store: str, count: int, every_s: float, seconds: float, folder: str) ->
     return {"runs": Count.runs - before, "seconds": took, "cpu_s": process_time() - cpu}
 
 
-def main(store: str, count: str, every_s: str, seconds: str) -> None:
+def main(store: str, late: str, count: str, every_s: str, seconds: str) -> None:
     logging.disable(logging.CRITICAL)
     with home() as folder:
-        print(json.dumps(work(store, int(count), float(every_s), float(seconds), str(folder))), flush=True)
+        print(json.dumps(work(store, late, int(count), float(every_s), float(seconds), str(folder))), flush=True)
     os._exit(0)  # it is behind with its work, and would finish that first
 
 

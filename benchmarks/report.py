@@ -18,9 +18,11 @@ PYKKA_APART = "Pykka, 2 cores"
 OTP = "OTP"
 RAW = "raw writes"
 APS_SQLITE = "APScheduler, SQLite"
+APS_LATE = "APScheduler, SQLite, coalescing"
 APS_MEMORY = "APScheduler, memory"
 IMPORTS = "import click, rich"
-CONTESTANTS = (RAPTOR, RAPTOR_ASYNC, QUEUE, PYKKA, PYKKA_APART, OTP, RAW, APS_SQLITE, APS_MEMORY, IMPORTS)
+ACTORS = (RAPTOR, RAPTOR_ASYNC, QUEUE, PYKKA, PYKKA_APART, OTP)
+CONTESTANTS = (*ACTORS, RAW, APS_SQLITE, APS_LATE, APS_MEMORY, IMPORTS)
 
 Value: TypeAlias = float | str | None
 """A number, the reason why there is none, or None where none was meant to be."""

@@ -23,7 +23,7 @@ from raptor.errors import (
     RaptorError,
     RefusedState,
 )
-from raptor.rows import Definition, Scheduled, ServiceTiming
+from raptor.rows import Definition, Scheduled
 from raptor.runners import Context
 from raptor.scheduler import Redefine, line_of
 from raptor.service import read_interval
@@ -261,6 +261,8 @@ async def _pass_paused(site: Site, definition: Definition, entry: Scheduled) -> 
     service, row, timing = site.catalogue.get(entry.name), site.row(entry.name), site.timing(definition, entry)
     if service is None or row is None or timing is None:
         return
+    if entry.name in site.workshop.timetable.claims:
+        return  # it runs for one of them; what came meanwhile is seen at the next check
     now = site.clock.now()
     check = Check(scheduler=definition.name, at=now, now=now, up_since=now)
     found = skip(service, timing, row, check, "paused")
@@ -447,9 +449,9 @@ async def settings(site: Site) -> Answer:
     }
 
 
-def _plain(record: Run | Slot | ServiceTiming | Any) -> Answer:
-    plain: Answer = msgspec.to_builtins(record)
-    return plain
+def _plain(record: msgspec.Struct) -> Answer:
+    """A record with all of its fields, also those that are left out on disk."""
+    return {name: msgspec.to_builtins(value) for name, value in msgspec.structs.asdict(record).items()}
 
 
 COMMANDS: dict[str, Command] = {

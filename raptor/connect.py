@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raptor.clock import SystemClock
 from raptor.commands import COMMANDS, perform
@@ -19,7 +19,6 @@ from raptor.config import Config
 from raptor.control import ask, is_listening
 from raptor.errors import AlreadyRunning, NoSuchName
 from raptor.events import Events
-from raptor.node import Node
 from raptor.rows import Definition
 from raptor.runners import RUNNERS
 from raptor.scheduler import Workshop
@@ -31,6 +30,9 @@ from raptor.state.home import Home
 from raptor.state.memory import MemoryStore
 from raptor.timetable import Timetable
 from raptor.turn import Logs
+
+if TYPE_CHECKING:
+    from raptor.node import Node
 
 PATIENCE_S = 5.0
 """How long another holder of the lock is waited for."""
@@ -134,6 +136,8 @@ def running(
     if join and is_listening(config.home):
         yield connect(config, services)
         return
+    from raptor.node import Node  # the whole engine, which a command that only reads does without
+
     started: queue.SimpleQueue[Running | BaseException] = queue.SimpleQueue()
     over: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
     stopping: list[Callable[[], object]] = []

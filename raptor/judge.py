@@ -6,7 +6,6 @@ import random
 from typing import Any
 
 import msgspec
-from tenacity import RetryCallState, wait_exponential
 
 from raptor.due import LONGEST_RETRY_S, Due, rounded
 from raptor.rows import ServiceTiming
@@ -31,6 +30,8 @@ def judge(
 
 def backoff_s(service: Service, timing: Timing, failures: int, rng: random.Random) -> float:
     """1, 2, 4, ... s, up to an hour and never beyond the service's own interval, less a little chance."""
+    from tenacity import RetryCallState, wait_exponential  # slow to import, and only a failure needs it
+
     state: Any = RetryCallState(retry_object=None, fn=None, args=(), kwargs={})  # type: ignore[arg-type]
     state.attempt_number = min(failures, 64)  # beyond that the power only overflows
     wait = service.backoff or wait_exponential(multiplier=1, exp_base=2, max=LONGEST_RETRY_S)

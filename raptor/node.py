@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -167,8 +168,18 @@ class Node:
 
     async def reload(self) -> dict[str, object]:
         """Read the configuration and the modules anew; on an error nothing has changed."""
-        config = Config.load({"home": str(self.config.home), "config": self.config.file and str(self.config.file)})
-        catalogue = config.catalogue(self._given)
+        given = {setting.name: setting.value for setting in self.config.settings if setting.source.startswith("-")}
+        file = self.config.file and str(self.config.file)
+        config = Config.load({**given, "home": str(self.config.home), "config": file})
+        # Python would hand out the modules that it has; should the new ones fail, those stay.
+        named = {Path(name).name.removesuffix(".py") for name in config.modules}
+        named |= {declared.target.partition(":")[0] for declared in config.services if declared.target is not None}
+        old = {name: sys.modules.pop(name) for name in named if name in sys.modules}
+        try:
+            catalogue = config.catalogue(self._given)
+        except BaseException:
+            sys.modules.update(old)
+            raise
         self.config = self.site.config = config
         self._workshop.catalogue = catalogue
         for ref in self._running():

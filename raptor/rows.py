@@ -30,7 +30,7 @@ class ServiceTiming(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Fal
     retry_at: float | None = None
 
 
-class CycleResult(msgspec.Struct, frozen=True, kw_only=True):
+class CycleResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What came of one service in a cycle; the journal of the ledger's lines."""
 
     run: Run

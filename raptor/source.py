@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from raptor.clock import Clock
-from raptor.due import Check, Due, NotDue, clamp, decide, next_due, reached, rounded, skip
+from raptor.due import Check, Due, NotDue, clamp, decide, reached, rounded, skip
 from raptor.errors import NotWritten
 from raptor.events import Events
 from raptor.faults import point
@@ -81,7 +81,7 @@ class Cycle:
         self._unit: Unit | None = None
         self._check: Check | None = None
         self._stepped = timetable.stepped
-        self._unclamped = True  # a row may lie in the future
+        self._forget()
         self._wake = asyncio.Event()
         self._stopping = False
         self._broken_off = False
@@ -93,13 +93,19 @@ class Cycle:
         if look_now or definition.interval_s != self.definition.interval_s:
             self._tick = rounded(self._clock.now())
         self.definition = definition
-        self._unclamped = True
+        self._forget()
         self._wake.set()
 
     def replace_catalogue(self, catalogue: Mapping[str, Service]) -> None:
         self._catalogue = catalogue
-        self._unclamped = True
+        self._forget()
         self._wake.set()
+
+    def _forget(self) -> None:
+        """What was worked out from the list and the catalogue holds no more."""
+        self._unclamped = True  # a row may lie in the future
+        self._known: dict[str, Scheduled] | None = None
+        self._timings: dict[str, Timing | None] = {}
 
     def stop(self) -> None:
         """Give out nothing more; what is left of the cycle stays on disk."""
@@ -217,7 +223,7 @@ class Cycle:
     async def _clamp(self) -> None:
         """Put right, once and for all, what was written by a clock that went ahead of this one."""
         self._unclamped = False
-        for entry in self._listed():
+        for entry in self._listed().values():
             row, timing = self._timetable.row(entry.name), self._timing(entry)
             if row is None or timing is None or entry.name in self._timetable.claims:
                 continue
@@ -239,23 +245,20 @@ class Cycle:
         """When to look next, and whether for retries only."""
         if self.definition.paused or not self.definition.services:
             return None, False
-        services = [(entry, self._timing(entry)) for entry in self._listed() if not self._is_held(entry.name)]
-        rows = [(entry, timing, self._timetable.row(entry.name)) for entry, timing in services if timing is not None]
+        gates, names = self._timetable.gates, self._listed()
+        away = {name for name in self._timetable.claims if name in names and self._is_held(name)}
         if self.definition.interval_s is None:
-            dues = [
-                # One that never ran is looked at at once, so that its plan is known to whoever comes after a crash.
-                now if row is None else next_due(self._catalogue[entry.name], timing, row, now)
-                for entry, timing, row in rows
-                if entry.name not in self.definition.paused_services
-            ]
-            soonest = min(dues, default=None)
+            away.update(self.definition.paused_services)
+            # One that never ran is looked at at once, so that its plan is known to whoever comes after a crash.
+            soonest = min((gates.get(name, now) for name in names if name not in away), default=None)
             return (None if soonest is None else rounded(max(soonest, self._spread(soonest)))), False
-        retries = [row.retry_at for _, _, row in rows if row is not None and row.open is not None and row.retry_at]
-        sooner: list[float] = list(retries)
-        idle = [row for _, _, row in rows if row is not None and row.open is None]
-        behind = [row.next_due for row in idle if row.next_due < self._up_since]
-        if behind and self.cycles:
-            sooner.append(self._spread(min(behind)))
+        tried = self._timetable.retries
+        retries = [at for name, at in tried.items() if name in names and name not in away]
+        sooner = list(retries)
+        catching_up = [gates[name] for name in self._all_missed if name in gates and name not in {*away, *tried}]
+        behind = min(catching_up, default=self._up_since)
+        if behind < self._up_since and self.cycles:
+            sooner.append(self._spread(behind))
         at = min(sooner, default=self._tick)
         return (at, at in retries) if at < self._tick else (self._tick, False)
 
@@ -276,7 +279,8 @@ class Cycle:
 
     async def _sleep(self, until: float | None) -> None:
         waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._wake.wait())]
-        if any(self._is_held(entry.name) for entry in self._listed()):
+        names = self._listed()
+        if any(name in names and self._is_held(name) for name in self._timetable.claims):
             waits.append(asyncio.ensure_future(self._timetable.released()))
         if until is not None:
             waits.append(asyncio.ensure_future(self._wait_until(until)))
@@ -301,7 +305,10 @@ class Cycle:
             self._tick = rounded(check.at + self.definition.interval_s)
         queue: list[str] = []
         waiting: dict[str, str] = {}
-        for entry in self._listed():
+        gates, names = self._timetable.gates, self._listed()
+        if not self._events.heard("checked"):  # nobody wants to know why the others are not due
+            names = {name: entry for name, entry in names.items() if gates.get(name, check.at) <= check.at}
+        for entry in names.values():
             found = await self._ask(entry, check)
             if isinstance(found, Due):
                 queue.append(entry.name)
@@ -500,11 +507,25 @@ class Cycle:
 
     # Small things
 
-    def _listed(self) -> tuple[Scheduled, ...]:
-        return tuple(entry for entry in self.definition.services if entry.name in self._catalogue)
+    def _listed(self) -> dict[str, Scheduled]:
+        """The services of the list that there are, in its order."""
+        if self._known is None:
+            self._known = {
+                entry.name: entry
+                for entry in self.definition.services
+                if entry.name in self._catalogue and self._timing(entry) is not None
+            }
+            self._all_missed = [name for name in self._known if self._catalogue[name].missed == "all"]
+        return self._known
 
     def _timing(self, entry: Scheduled, service: Service | None = None) -> Timing | None:
-        service = service or self._catalogue.get(entry.name)
+        if service is not None:
+            return self._work_out(entry, service)
+        if entry.name not in self._timings:
+            self._timings[entry.name] = self._work_out(entry, self._catalogue.get(entry.name))
+        return self._timings[entry.name]
+
+    def _work_out(self, entry: Scheduled, service: Service | None) -> Timing | None:
         if service is None:
             return None
         interval_s = self.definition.interval_s

@@ -27,8 +27,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     died: bool = False  # its own process was killed or crashed, rather than the work failing
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution of a service."""
+class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One execution of a service. Small on disk: a cycle's state row carries all of its runs."""
 
     id: str
     service: str

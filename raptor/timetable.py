@@ -39,6 +39,9 @@ class Timetable:
         self._clock = clock
         self._events = events
         self._rows: dict[str, ServiceTiming] = {}
+        # What a check looks at first, for thousands of services: when each may run, and which are being tried again.
+        self.gates: dict[str, float] = {}
+        self.retries: dict[str, float] = {}
         self._released = asyncio.Event()
         self.stepped = 0.0  # how far the wall clock was set in all, since the start
         self._skew = clock.now() - clock.monotonic()
@@ -46,7 +49,17 @@ class Timetable:
 
     async def load(self) -> None:
         rows = await self.store.load("service_timing")
-        self._rows = {name: row for name, row in rows.items() if isinstance(row, ServiceTiming)}
+        for name, row in rows.items():
+            if isinstance(row, ServiceTiming):
+                self._show(name, row)
+
+    def _show(self, service: str, row: ServiceTiming) -> None:
+        self._rows[service] = row
+        self.gates[service] = row.next_due if row.retry_at is None else row.retry_at
+        if row.open is not None and row.retry_at is not None:
+            self.retries[service] = row.retry_at
+        else:
+            self.retries.pop(service, None)
 
     def row(self, service: str) -> ServiceTiming | None:
         return self._rows.get(service)
@@ -58,7 +71,7 @@ class Timetable:
     async def save(self, service: str, row: ServiceTiming) -> None:
         """Durable when this returns; nobody sees it before."""
         await self.store.save([("service_timing", service, row)])
-        self._rows[service] = row
+        self._show(service, row)
 
     def claim(self, service: str, claim: Claim) -> Claim | None:
         """Take the right to run a service; -> who holds it, if that is somebody else."""
@@ -102,7 +115,8 @@ class Timetable:
             idle = {name: row for name, row in self._rows.items() if name not in self.claims}
             moving = {name: moved(row, step) for name, row in idle.items() if row.interval_seconds is not None}
             await self.store.save([("service_timing", name, row) for name, row in moving.items()])
-            self._rows.update(moving)
+            for name, row in moving.items():
+                self._show(name, row)
             self._skew += step
             self.stepped += step
         self._events.emit("clock_stepped", step_s=step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 
 import pytest
@@ -76,7 +77,7 @@ async def test_a_killed_scheduler_does_not_go_on_beside_its_successor(world: Wor
             ref.kill()
     await world.until(2000)
     spans = sorted((line.start, line.end or line.start) for line in world.lines)
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
 @pytest.mark.spec("X4-6", "004-09")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -132,7 +133,7 @@ async def test_missed_all_runs_each_slot_spread_out_up_to_the_limit(world: World
     await world.until(20.9 * HOUR)
     times = world.times("a")[1:]
     assert [line.planned - TEN for line in world.lines[1:]] == [17 * HOUR, 18 * HOUR, 19 * HOUR, 20 * HOUR]
-    assert all(later - sooner >= 1 for sooner, later in zip(times, times[1:], strict=False))
+    assert all(later - sooner >= 1 for sooner, later in itertools.pairwise(times))
     verdicts = await world.verdicts("a")
     assert verdicts[1] == (HOUR, "missed", "more than missed_limit", 16)
     assert [verdict[1] for verdict in verdicts[2:]] == ["done"] * 4
@@ -253,7 +254,7 @@ def test_a_calendar_service_runs_once_for_a_slot_though_the_clock_goes_over_it_t
         world.clock.step(-HOUR)
         await world.clock.sleep(3 * DAY)
         assert [line.planned for line in world.lines] == sorted({line.planned for line in world.lines})
-        assert len(world.lines) == 4
+        assert len(world.lines) == 3
 
     world.clock.run(main)
 

@@ -1,0 +1,243 @@
+"""Which services may run at a check: pure decisions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raptor.due import NEVER, Check, Due, NotDue, clamp, decide, next_due, reached, rounded, skip
+from raptor.rows import ServiceTiming
+from raptor.service import Service
+from raptor.timing import Every, Timing, parse_cron
+
+HOUR, DAY = 3600.0, 86400.0
+NOON = 1_772_452_800.0  # 2026-03-02 12:00 UTC
+HOURLY = Every(HOUR)
+
+
+def service(**options: Any) -> Service:
+    return Service(name="a", **options)
+
+
+def check(at: float, **options: Any) -> Check:
+    return Check(**({"scheduler": "main", "at": at, "now": at, "up_since": 0.0} | options))
+
+
+def ran(slot: float, *, every_s: float | None = HOUR, **fields: Any) -> ServiceTiming:
+    """A row after a success."""
+    known = {
+        "slot": slot,
+        "last_run_timestamp": int(slot),
+        "last_start": slot,
+        "last_end": slot,
+        "next_due": slot + (every_s or DAY),
+        "interval_seconds": every_s,
+        "origin": slot,
+    }
+    return ServiceTiming(**(known | fields))
+
+
+def due(found: Due | NotDue) -> Due:
+    assert isinstance(found, Due), found
+    return found
+
+
+def not_due(found: Due | NotDue) -> NotDue:
+    assert isinstance(found, NotDue), found
+    return found
+
+
+def closed(found: Due | NotDue) -> list[tuple[float, float, int, str, str]]:
+    return [(slot.planned, slot.last, slot.count, slot.verdict, slot.reason) for slot in found.closed]
+
+
+@pytest.mark.spec("004-15", "R4-05")
+def test_a_service_without_a_row_is_due_at_once_as_a_first_run() -> None:
+    found = due(decide(service(), HOURLY, None, check(NOON)))
+    assert (found.planned, found.slot, found.attempt, found.reason) == (NOON, NOON, 1, "first run")
+
+
+def test_a_calendar_service_without_a_row_waits_for_its_time_and_its_plan_is_kept() -> None:
+    found = not_due(decide(service(), parse_cron("0 13 * * *", "UTC"), None, check(NOON)))
+    assert found.row is not None
+    assert (found.until, found.row.next_due, found.reason) == (NOON + HOUR, NOON + HOUR, "first run in 1h")
+
+
+@pytest.mark.spec("R4-05", "004-04")
+def test_a_service_is_due_when_the_check_is_at_or_after_its_slot_and_never_before() -> None:
+    row = ran(NOON)
+    early = not_due(decide(service(), HOURLY, row, check(NOON + HOUR - 0.001)))
+    assert (early.until, early.row, early.reason) == (NOON + HOUR, None, "runs in 1ms")
+    on_time = due(decide(service(), HOURLY, row, check(NOON + HOUR)))
+    assert (on_time.planned, on_time.reason) == (NOON + HOUR, "last run 1h ago, every 1h")
+
+
+@pytest.mark.spec("X4-10")
+def test_an_interval_counts_from_the_check_that_found_it_due() -> None:
+    found = due(decide(service(), HOURLY, ran(NOON), check(NOON + HOUR + 30)))
+    assert (found.planned, found.slot) == (NOON + HOUR, NOON + HOUR + 30)
+    exact = due(decide(service(), HOURLY, ran(NOON), check(NOON + HOUR + 30, exact=True)))
+    assert (exact.planned, exact.slot) == (NOON + HOUR, NOON + HOUR)
+    cron = parse_cron("0 * * * *", "UTC")
+    found = due(decide(service(), cron, ran(NOON, every_s=None, next_due=NOON + HOUR), check(NOON + HOUR + 30)))
+    assert found.slot == NOON + HOUR
+
+
+def test_an_open_slot_is_tried_again_at_its_retry_time_and_not_before() -> None:
+    row = ran(NOON, open=NOON + HOUR, attempts=2, failures=2, retry_at=NOON + HOUR + 4)
+    waiting = not_due(decide(service(), HOURLY, row, check(NOON + HOUR + 3)))
+    assert (waiting.until, waiting.reason) == (NOON + HOUR + 4, "retries in 1s")
+    again = due(decide(service(), HOURLY, row, check(NOON + HOUR + 4, retries_only=True)))
+    assert (again.planned, again.slot, again.attempt, again.reason) == (NOON + HOUR, NOON + HOUR, 3, "attempt 3")
+
+
+def test_a_check_for_retries_starts_nothing_else() -> None:
+    not_due(decide(service(), HOURLY, ran(NOON), check(NOON + 2 * HOUR, retries_only=True)))
+    not_due(decide(service(), HOURLY, None, check(NOON, retries_only=True)))
+
+
+def test_the_tries_for_a_slot_end_when_its_successor_comes() -> None:
+    row = ran(NOON, open=NOON + HOUR, attempts=5, retry_at=NOON + 2 * HOUR + 7, last_info="no disk")
+    found = due(decide(service(), HOURLY, row, check(NOON + 2 * HOUR + 7, retries_only=True)))
+    assert closed(found) == [(NOON + HOUR, NOON + HOUR, 1, "failed", "no disk")]
+    assert (found.planned, found.slot, found.attempt) == (NOON + 2 * HOUR, NOON + 2 * HOUR, 1)
+
+
+def test_slots_between_two_checks_are_coalesced_into_one_range() -> None:
+    found = due(decide(service(), HOURLY, ran(NOON), check(NOON + 5 * HOUR)))
+    assert closed(found) == [(NOON + HOUR, NOON + 4 * HOUR, 4, "coalesced", "one run for all")]
+    assert found.planned == NOON + 5 * HOUR
+
+
+def test_slots_of_a_downtime_are_missed_and_those_after_it_coalesced() -> None:
+    found = due(decide(service(), HOURLY, ran(NOON), check(NOON + 6 * HOUR, up_since=NOON + 3.5 * HOUR)))
+    assert closed(found) == [
+        (NOON + HOUR, NOON + 3 * HOUR, 3, "missed", "node down"),
+        (NOON + 4 * HOUR, NOON + 5 * HOUR, 2, "coalesced", "one run for all"),
+    ]
+
+
+def test_missed_skip_passes_over_the_downtime_only() -> None:
+    skipping, up = service(missed="skip"), NOON + 3.5 * HOUR
+    found = not_due(decide(skipping, HOURLY, ran(NOON), check(up, up_since=up)))
+    assert found.row is not None
+    assert (found.until, found.row.next_due) == (NOON + 4 * HOUR, NOON + 4 * HOUR)
+    later = due(decide(skipping, HOURLY, ran(NOON), check(NOON + 4 * HOUR, up_since=up)))
+    assert closed(later) == closed(found) == [(NOON + HOUR, NOON + 3 * HOUR, 3, "missed", "node down")]
+    assert later.planned == NOON + 4 * HOUR
+
+
+def test_missed_all_takes_the_oldest_within_the_limit() -> None:
+    up = NOON + 20.5 * HOUR
+    all_of_them = service(missed="all", missed_limit=4)
+    found = due(decide(all_of_them, HOURLY, ran(NOON), check(up, up_since=up)))
+    assert closed(found) == [(NOON + HOUR, NOON + 16 * HOUR, 16, "missed", "more than missed_limit")]
+    assert (found.planned, found.slot, found.reason) == (NOON + 17 * HOUR, NOON + 17 * HOUR, "catching up, 4 left")
+    # Slots that came since the start are not missed, and do not make the missed ones one.
+    found = due(decide(all_of_them, HOURLY, ran(NOON + 18 * HOUR), check(NOON + 21 * HOUR, up_since=up)))
+    assert (found.planned, found.closed) == (NOON + 19 * HOUR, ())
+
+
+@pytest.mark.parametrize("timing", [HOURLY, parse_cron("0 * * * *", "UTC")])
+def test_slots_that_come_while_a_run_goes_on_are_skipped_or_wait(timing: Timing) -> None:
+    row = ran(NOON, every_s=timing.every_s, next_due=NOON + HOUR, last_end=NOON + 2.5 * HOUR)
+    at = check(NOON + 2.5 * HOUR, exact=True)
+    found = not_due(decide(service(), timing, row, at))
+    assert found.until == NOON + 3 * HOUR
+    assert closed(found) == [(NOON + HOUR, NOON + 2 * HOUR, 2, "skipped", "overlap")]
+    queued = due(decide(service(overlap="queue"), timing, row, at))
+    assert (queued.planned, len(queued.closed)) == (NOON + 2 * HOUR, 1)
+    later = due(decide(service(), timing, row, check(NOON + 4 * HOUR, exact=True)))
+    assert [slot.reason for slot in later.closed] == ["overlap", "one run for all"]
+    assert later.planned == NOON + 4 * HOUR
+
+
+def test_skip_closes_every_slot_up_to_the_check() -> None:
+    found = skip(service(), HOURLY, ran(NOON), check(NOON + 3.5 * HOUR), "paused")
+    assert found.row is not None
+    assert closed(found) == [(NOON + HOUR, NOON + 3 * HOUR, 3, "skipped", "paused")]
+    assert found.row.next_due == NOON + 4 * HOUR
+    assert skip(service(), HOURLY, found.row, check(NOON + 3.6 * HOUR), "paused").closed == ()
+
+
+# Clocks
+
+
+def test_a_row_that_is_right_is_left_as_it_is() -> None:
+    row = ran(NOON)
+    assert clamp(row, HOURLY, NOON + 1) is row
+
+
+@pytest.mark.parametrize("timing", [HOURLY, Every(HOUR, "end"), Every(HOUR, "grid"), parse_cron("0 * * * *", "UTC")])
+def test_a_row_from_the_future_is_due_again_within_an_interval_and_stays_put(timing: Timing) -> None:
+    row = ran(NOON + 365 * DAY, every_s=timing.every_s, next_due=NOON + 365 * DAY + HOUR)
+    clamped = clamp(row, timing, NOON + 5)
+    assert NOON < clamped.next_due <= NOON + 5 + HOUR
+    assert clamp(clamped, timing, NOON + 60) is clamped
+    assert next_due(service(), timing, row, NOON + 5) == clamped.next_due
+
+
+def test_a_calendar_slot_that_has_been_is_not_repeated_when_the_clock_goes_back_a_little() -> None:
+    nightly = parse_cron("30 2 * * *", "UTC")
+    slot = nightly.first(NOON)
+    row = ran(slot, every_s=None, next_due=slot + DAY)
+    assert clamp(row, nightly, slot - HOUR) is row
+    assert clamp(row, nightly, slot - 2 * DAY).next_due < slot
+
+
+def test_a_retry_in_the_far_future_is_brought_near() -> None:
+    row = ran(NOON, open=NOON, retry_at=NOON + 10 * DAY)
+    assert clamp(row, HOURLY, NOON).retry_at == NOON + HOUR
+
+
+def test_a_plan_of_a_service_that_never_ran_is_brought_near() -> None:
+    daily = parse_cron("0 13 * * *", "UTC")
+    row = ServiceTiming(next_due=NOON + 400 * DAY)
+    assert clamp(row, daily, NOON).next_due == NOON + HOUR
+    assert clamp(ServiceTiming(next_due=NOON + 10 * HOUR, interval_seconds=HOUR), HOURLY, NOON).next_due == NOON + HOUR
+
+
+def test_never_is_a_time_that_json_can_hold() -> None:
+    assert rounded(math.inf) == NEVER
+    row = ServiceTiming(next_due=rounded(math.inf))
+    assert msgspec.json.decode(msgspec.json.encode(row), type=ServiceTiming) == row
+
+
+@given(st.floats(0, 1e10))
+def test_the_reached_microsecond_is_never_ahead(now: float) -> None:
+    assert now - 2e-6 < reached(now) <= now
+
+
+# In general
+
+
+@given(
+    st.sampled_from(["slot", "end", "grid"]),
+    st.floats(0.1, 1e5),
+    st.floats(0, 1e6),
+    st.floats(0, 1e6),
+    st.sampled_from(["once", "skip", "all"]),
+)
+def test_nothing_is_early_and_ranges_do_not_overlap(
+    anchor: Any, every_s: float, later: float, up: float, missed: Any
+) -> None:
+    timing, row = Every(rounded(every_s), anchor), ran(NOON, every_s=rounded(every_s))
+    row = msgspec.structs.replace(row, next_due=rounded(NOON + timing.every_s))
+    at = check(rounded(NOON + later), up_since=rounded(NOON + up))
+    found = decide(service(missed=missed), timing, row, at)
+    spans = [(slot.planned, slot.last) for slot in found.closed]
+    if isinstance(found, Due):
+        assert row.next_due <= found.planned <= at.at
+        spans.append((found.planned, found.planned))
+    else:
+        assert found.until > at.at
+    assert all(first <= last for first, last in spans)
+    assert all(last < first for (_, last), (first, _) in itertools.pairwise(spans))
+    if spans:
+        assert spans[0][0] == row.next_due
