@@ -111,10 +111,13 @@ class LogFile:
         except OSError:
             self._file = None
 
-    def _open(self, more: int) -> None:
+    def close(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _open(self, more: int) -> None:
+        self.close()
         if self._path.exists() and self._path.stat().st_size + more > LARGEST:
             for number in range(FILES - 1, 0, -1):
                 older = self._path if number == 1 else self._path.with_name(f"{self._path.name}.{number - 1}")
@@ -160,7 +163,13 @@ class Tail:
         mine = os.fstat(file.fileno())
         return (now.st_ino, now.st_dev) != (mine.st_ino, mine.st_dev)
 
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
     def _open(self, where: int) -> None:
+        self.close()
         try:
             self._file = self._path.open("rb")
         except OSError:

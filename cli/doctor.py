@@ -8,7 +8,6 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TypeAlias
 
 import click
@@ -87,16 +86,12 @@ def _owner(session: Session) -> Iterator[Finding]:
     home, pid = session.config.home, door.owner_pid(session.config.home)
     if door.listens(home):
         yield True, f"a node runs, process {pid}"
-    elif pid is not None and _alive(pid):
+    elif pid is not None and door.is_alive(pid):
         yield True, f"process {pid} holds the lock and does not listen: an embedded node, or one that starts or stops"
     elif pid is not None:
         yield True, f"process {pid} ended without letting go: the next start takes over, and finishes its cycle"
     else:
         yield True, "nobody owns the state directory"
-
-
-def _alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists() if Path("/proc/self").exists() else True
 
 
 def _damage(session: Session) -> Iterator[Finding]:

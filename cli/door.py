@@ -9,17 +9,19 @@ import hashlib
 import os
 import socket
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from raptor.errors import RaptorError
+from raptor.errors import RaptorError, RefusedState
 
 if TYPE_CHECKING:
     from raptor.config import Config
 
 LONGEST_PATH = 107  # bytes that a socket address holds
+PATIENCE_S, PAUSE_S = 5.0, 0.05  # for a node that is just starting
 
 
 class Told(RaptorError):
@@ -90,11 +92,29 @@ def owner_pid(home: Path) -> int | None:
     return pid if isinstance(pid, int) else None
 
 
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
 def call(config: Config, command: str, **params: Any) -> dict[str, Any]:
     """Perform a command: on the running node if there is one, else by ourselves."""
-    try:
-        return ask(config.home, command, params)
-    except Nobody:
-        from raptor.connect import connect
-
-        return connect(config).call(command, **params)
+    for patience in range(int(PATIENCE_S / PAUSE_S), -1, -1):
+        try:
+            return ask(config.home, command, params)
+        except Nobody:
+            from raptor.connect import connect
+        try:
+            return connect(config).call(command, **params)
+        except RefusedState as refused:
+            # A state directory that is just being made looks absent, or damaged, to whoever reads it.
+            pid = owner_pid(config.home)
+            if not patience or refused.kind not in ("absent", "damaged") or pid is None or not is_alive(pid):
+                raise
+            time.sleep(PAUSE_S)
+    raise AssertionError("the last round returns or raises")

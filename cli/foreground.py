@@ -7,19 +7,17 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from raptor import __version__
-from raptor.cli.chronicle import HEARD, NAME, LogFile, Record, encode, record_of
-from raptor.cli.narrator import Narrator, ansi, no_paint
+from raptor.cli.chronicle import HEARD, Record, record_of
 from raptor.cli.session import Session
 from raptor.cli.systemd import Systemd
+from raptor.cli.voice import Logged, Voice, divert_stdout, let_go
 from raptor.clock import SystemClock
 from raptor.errors import NoSuchName, RaptorError
 from raptor.events import Event
@@ -82,55 +80,6 @@ class Foreground(Node):
         return [name for name in self._workshop.definitions if self.scheduler(name) is not None]
 
 
-class Voice:
-    """Where records go: lines to the terminal, JSON lines into the state directory, and log.file."""
-
-    def __init__(self, session: Session, home: Path, names: tuple[str, ...], *, detached: bool) -> None:
-        log = session.config.log
-        self._json = log.format == "json"
-        self.narrator = Narrator(session.zone, ansi if session.colour and not self._json else no_paint, names)
-        self._plain = Narrator(session.zone, names=names)
-        self._terminal = not detached
-        self._file = LogFile(home / NAME)
-        self._second = None if log.file is None else LogFile(log.file)
-
-    def tell(self, record: Record) -> None:
-        line = encode(record)
-        self._file.write(line)
-        self._plain.several = self.narrator.several
-        if self._second is not None:
-            shown = line if self._json else (self._plain.line(record) or "").encode()
-            if shown:
-                self._second.write(shown.rstrip(b"\n") + b"\n")
-        if self._terminal:
-            self.show(line.decode().rstrip() if self._json else self.narrator.line(record))
-
-    def show(self, line: str | None) -> None:
-        if line is None:
-            return
-        try:
-            sys.stdout.write(line + "\n")
-            sys.stdout.flush()
-        except (OSError, ValueError):
-            self._terminal = False  # whoever read has gone; the services have not
-
-
-class _Logged(logging.Handler):
-    """Warnings of Python's logging, as records."""
-
-    def __init__(self, put: Callable[[Record], None], level: int) -> None:
-        super().__init__(level)
-        self._put = put
-        self._loop = asyncio.get_running_loop()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        made = {"at": record.created, "event": "log", "level": record.levelname.lower(), "text": self.format(record)}
-        try:
-            self._loop.call_soon_threadsafe(self._put, made)
-        except RuntimeError:
-            pass  # the loop has closed
-
-
 class Life:
     """One node from its start to its end."""
 
@@ -153,7 +102,7 @@ class Life:
             loop.add_signal_handler(number, self._on_signal, number)
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         # Until somebody reads the queue a warning would only be late.
-        log = _Logged(self._queue.put_nowait, max(LEVELS[self._session.config.log.level], logging.WARNING))
+        log = Logged(self._queue.put_nowait, max(LEVELS[self._session.config.log.level], logging.WARNING))
         logging.getLogger().addHandler(log)
         try:
             return await self._live()
@@ -161,17 +110,21 @@ class Life:
             logging.getLogger().removeHandler(log)
 
     async def _live(self) -> int:
+        born = self._node.clock.now()  # the first events are older than their header otherwise
+        # A function may print as soon as the tree starts: where nobody sees it, or among JSON.
+        diverted = self._wanted.detached or self._session.config.log.format == "json"
+        out = divert_stdout(self._printed) if diverted else sys.stdout
         async with self._node as node:
             names = tuple(node.site.catalogue)
-            self._voice = Voice(self._session, node.site.path, names, detached=self._wanted.detached)
+            self._voice = Voice(self._session, node.site.path, names, out, detached=self._wanted.detached)
             self._voice.narrator.several = len(node.live_names) > 1
-            self._voice.tell({"at": node.clock.now(), "event": "started", "text": self._header(), "pid": os.getpid()})
+            self._voice.tell({"at": born, "event": "started", "text": self._header(), "pid": os.getpid()})
             for line in self._remarks():
-                self._voice.tell({"at": node.clock.now(), "event": "started", "text": line})
+                self._voice.tell({"at": born, "event": "started", "text": line})
             telling = asyncio.ensure_future(self._tell())
             self._systemd.tell("READY=1", f"STATUS=running {', '.join(node.live_names)}", f"MAINPID={os.getpid()}")
             if self._wanted.detached:
-                _let_go(node.site.path, self._printed)
+                let_go(node.site.path, out)
             beat = asyncio.ensure_future(self._beat())
             gave_up = await self._wait(node)
             beat.cancel()
@@ -200,9 +153,13 @@ class Life:
         if back and not self._wanted.every:
             lines.append(f"↻ back after an unclean end: {', '.join(back)}")
         for name in node.live_names:
-            if not node._workshop.definitions[name].services:
+            listed = [entry.name for entry in node._workshop.definitions[name].services]
+            gone = [service for service in listed if service not in node.site.catalogue]
+            if not listed:
                 known = " ".join(list(node.site.catalogue)[:3])
                 lines.append(f"{name} has no services yet: raptor schedule {name} {known or 'SERVICE'}")
+            if gone:
+                lines.append(f"! no module and no raptor.toml defines {', '.join(gone)}: {name} leaves it out")
         return lines
 
     # Waiting
@@ -351,30 +308,6 @@ def _checks(definition: Definition) -> str:
     if definition.interval_s is None:
         return "checks when something is due"
     return f"checks every {show_seconds(definition.interval_s)}"
-
-
-def _let_go(home: Path, printed: Callable[[str], None]) -> None:
-    """Tell whoever started us that all is well, and hold nothing of theirs any more."""
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    null = os.open(os.devnull, os.O_RDONLY)
-    error = os.open(home / "raptor.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-    reading, writing = os.pipe()
-    for mine, theirs in ((0, null), (1, writing), (2, error)):
-        os.dup2(theirs, mine)
-    for spare in (null, error, writing):
-        os.close(spare)
-    loop = asyncio.get_running_loop()
-
-    def read() -> None:
-        with os.fdopen(reading, errors="replace") as lines:
-            for line in lines:
-                try:
-                    loop.call_soon_threadsafe(printed, line.rstrip("\n"))
-                except RuntimeError:
-                    pass  # the loop has closed; read on, so that nobody waits for us
-
-    threading.Thread(target=read, name="raptor-printed", daemon=True).start()
 
 
 def live(session: Session, wanted: Wanted) -> int:

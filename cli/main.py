@@ -5,6 +5,7 @@ A command's module is imported when it is asked for, so that each starts as fast
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
@@ -37,6 +38,10 @@ COMMANDS = {
     "completion": "project",
 }
 """Where each command lives, in the order of the help."""
+
+
+REFUSALS = (errno.ENOSPC, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EDQUOT)
+"""A place that cannot be used, whatever is tried."""
 
 
 class Group(click.Group):
@@ -97,7 +102,9 @@ def _complain(error: Exception) -> int:
         where = f"{cause.filename}: " if cause.filename else ""
         return _tell(f"{where}permission denied: run as its owner, or choose another place with --home", 6)
     if isinstance(cause, OSError):
-        return _tell(str(cause), 6 if cause.errno in (28, 30) else 1)  # no space, read-only
+        where = f"{cause.filename}: " if cause.filename else ""
+        refused = cause.errno in REFUSALS
+        return _tell(f"{where}{cause.strerror or cause}: `raptor doctor` looks what is wrong", 6 if refused else 1)
     if not isinstance(cause, RaptorError):
         raise error
     code = getattr(cause, "code", None)
@@ -113,10 +120,12 @@ def _cause(error: object) -> object:
     from raptor.errors import StartFailed
 
     whole, inner = error, list[object]()
-    if isinstance(error, StartFailed):
-        inner = [error.reason]
-    elif isinstance(error, tuple):
+    if isinstance(error, tuple):
         inner = list(cast("tuple[object, ...]", error))
+    elif isinstance(error, StartFailed) or not isinstance(error, BaseException):
+        # An Exit has a term, the failure of a child a reason.
+        inner = [getattr(error, "reason", None), getattr(error, "term", None)]
+        inner = [one for one in inner if one is not None]
     for one in inner:
         found = _cause(one)
         if isinstance(found, BaseException):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
 
@@ -107,20 +106,10 @@ def _wait_for_end(home: Any, pid: int | None, patience_s: float) -> None:
 
     pause = 0.02
     for _ in range(int(patience_s / pause)):
-        if door.owner_pid(home) != pid or pid is None or not _is_alive(pid):
+        if door.owner_pid(home) != pid or pid is None or not door.is_alive(pid):
             return
         time.sleep(pause)
     raise CallTimeout(f"process {pid} has not ended after {patience_s:g} s: `raptor stop --now`, or kill it")
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 @command("pause")
@@ -175,4 +164,4 @@ def run(session: Session, service: str) -> int:
 def reload(session: Session) -> None:
     """Have the node read raptor.toml and the modules anew. A wrong one changes nothing."""
     answer = session.call("reload")
-    talk(f"reloaded: {len(answer['services'])} services from {answer['file'] or 'the modules'}")
+    talk(f"reloaded: {len(answer['services'])} services")

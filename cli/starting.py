@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -152,7 +151,6 @@ def _in_background(
             stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )
         assert child.stdout is not None
         with child.stdout:

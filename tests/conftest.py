@@ -11,7 +11,6 @@ from hypothesis import settings
 
 from raptor.clock import Clock, SystemClock, VirtualClock
 
-
 # Nothing here is timed: a busy machine must not turn a test red.
 settings.register_profile("raptor", deadline=None)
 settings.load_profile("raptor")

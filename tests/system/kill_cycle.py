@@ -1,0 +1,55 @@
+"""A node with a cycle of five services, to be killed. Each service writes lines to a ledger, and syncs them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import raptor
+from raptor.service import Service
+
+NAMES = ("s1", "s2", "s3", "s4", "s5")
+
+
+def service(name: str, ledger: Path, takes_s: float) -> Service:
+    async def function(ctx: object) -> str:
+        write(ledger, f"begin {name} {ctx.key}")  # type: ignore[attr-defined]
+        await asyncio.sleep(takes_s)
+        write(ledger, f"end {name} {ctx.key}")  # type: ignore[attr-defined]
+        return "fine"
+
+    return Service(name=name, function=function)
+
+
+def write(ledger: Path, line: str) -> None:
+    file = os.open(ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(file, f"{line}\n".encode())
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+async def main(home: Path, ledger: Path, takes_s: float) -> None:
+    services = [service(name, ledger, takes_s) for name in NAMES]
+    async with raptor.Node(home, services=services, listen=False) as node:
+        print("ready", flush=True)
+        over = asyncio.Event()
+        node.runtime.events.subscribe(lambda event: over.set(), "cycle_done")
+        if node.scheduler("main") is None:
+            await node.start("main", interval="1h")
+            await node.schedule("main", NAMES)
+        await over.wait()
+        while (status := (await node.status("main"))["schedulers"][0])["next_check"] is None:
+            await asyncio.sleep(0.001)
+        print(f"over {status['next_check']} {status['cycles']}", flush=True)
+        if "--stay" in sys.argv:
+            await asyncio.Event().wait()
+        os.kill(os.getpid(), signal.SIGKILL)  # an unclean end: the next one comes back by itself
+
+
+if __name__ == "__main__":
+    raptor.SystemClock().run(lambda: main(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])))
