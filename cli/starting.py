@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -71,12 +72,11 @@ def _join(session: Session, name: str | None, interval: str | None, *, detach: b
     from raptor.cli.chronicle import NAME, Tail
 
     tail = Tail(home / NAME)
-    if session.flags.get("module"):
-        talk(f"note: the node (pid {pid}) has its own services; -m counts only where a node is started")
+    modules = {"modules": list(session.flags.get("module") or ()), "folder": os.getcwd()}
     names = [name] if name is not None else _stopped(session)
     for one in names:
         try:
-            door.ask(home, "start", {"name": one, "interval": interval})
+            door.ask(home, "start", {"name": one, "interval": interval, **modules})
         except door.Nobody:
             raise door.Told("the node has just ended: try again", 3) from None
         except door.Told as told:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from raptor.due import Check, Due, NotDue, reached, skip
+from raptor.due import Check, Due, NotDue, reached, rounded, skip
 from raptor.errors import (
     AlreadyRunning,
     BadInput,
@@ -64,12 +64,16 @@ def exit_code(error: BaseException) -> int:
             return 1
 
 
-async def start(site: Site, name: str, interval: str | None = None) -> Answer:
-    """Start a scheduler on a running node."""
+async def start(
+    site: Site, name: str, interval: str | None = None, modules: list[str] | None = None, folder: str = "."
+) -> Answer:
+    """Start a scheduler on a running node, which takes in the services of these modules first."""
     live = site.need_live()
     check_name(name)
     if live.scheduler(name) is not None:
         raise AlreadyRunning(f"scheduler {name}", None)
+    if modules:
+        await live.adopt(modules, folder)
     definition = (await site.definitions()).get(name) or Definition(name=name)
     if interval is not None:
         definition = msgspec.structs.replace(definition, interval_s=read_interval(interval))
@@ -94,12 +98,32 @@ async def schedule(
                     f"{entry.name}: nothing says when it runs; write {entry.name}=24h, or start {name} with --interval"
                 )
     definition = msgspec.structs.replace(known, services=_amended(known.services, entries, add, remove))
+    for entry in definition.services:
+        if entry not in known.services:
+            await _replan(site, definition, entry)
     await site.define(definition)
     scheduler = None if site.live is None else site.live.scheduler(name)
     outlook = [_outlook(site, definition, entry) for entry in definition.services]
     if scheduler is not None:
         await scheduler.call(Redefine(definition, look_now=True))
     return {"scheduler": name, "running": scheduler is not None, "services": outlook}
+
+
+async def _replan(site: Site, definition: Definition, entry: Scheduled) -> None:
+    """A service that was given another timing is due by that: from its last slot, or at its next calendar time."""
+    row, timing = site.row(entry.name), site.timing(definition, entry)
+    if row is None or timing is None or row.open is not None or entry.name in site.workshop.timetable.claims:
+        return
+    now = site.clock.now()
+    if timing.every_s is None:
+        due = timing.first(now)
+    elif timing.every_s == row.interval_seconds:
+        return
+    else:
+        slot = now if row.slot is None else row.slot
+        due = timing.after(slot=slot, end=slot, origin=slot)
+    changed = msgspec.structs.replace(row, next_due=rounded(due), interval_seconds=timing.every_s, origin=None)
+    await site.workshop.timetable.save(entry.name, changed)
 
 
 def _amended(old: tuple[Scheduled, ...], entries: list[Scheduled], add: bool, remove: bool) -> tuple[Scheduled, ...]:

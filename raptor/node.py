@@ -28,7 +28,7 @@ from raptor.rows import Definition
 from raptor.runners import RUNNERS
 from raptor.runtime import Runtime
 from raptor.scheduler import Finish, NewCatalogue, Scheduler, Workshop
-from raptor.service import Given
+from raptor.service import Catalogue, Given, from_module
 from raptor.site import Site
 from raptor.state.files import FileStore
 from raptor.state.home import Home
@@ -160,6 +160,17 @@ class Node:
             await supervisor.delete_child(schedulers, definition.name)
         await supervisor.start_child(schedulers, spec_of(definition.name, self._workshop))
 
+    async def adopt(self, modules: list[str], folder: str) -> None:
+        """Take in the services of more modules; what does not import, or clashes, changes nothing."""
+        given = [*self._given, *(one.service for module in modules for one in from_module(module, Path(folder)))]
+        await self._use(self.config.catalogue(given))
+        self._given = given
+
+    async def _use(self, catalogue: Catalogue) -> None:
+        self._workshop.catalogue = catalogue
+        for ref in self._running():
+            await ref.call(NewCatalogue())
+
     async def halt(self, name: str, grace_s: float) -> None:
         ref = self.scheduler(name)
         if ref is not None:
@@ -181,9 +192,7 @@ class Node:
             sys.modules.update(old)
             raise
         self.config = self.site.config = config
-        self._workshop.catalogue = catalogue
-        for ref in self._running():
-            await ref.call(NewCatalogue())
+        await self._use(catalogue)
         return {"services": list(catalogue), "file": config.file and str(config.file)}
 
     def shut_down(self, grace_s: float) -> None:

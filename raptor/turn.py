@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ class Lanes:
             await self._wait()
 
     @contextmanager
-    def breakable(self) -> Iterator[None]:
+    def breakable(self) -> Generator[None]:
         """Work that an interruption ends. The recording of its result is not: half done it would be forgotten."""
         task = asyncio.current_task()
         assert task is not None

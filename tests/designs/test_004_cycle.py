@@ -78,6 +78,7 @@ async def test_when_nothing_is_due_the_next_check_is_set_all_the_same(world: Wor
 
 @pytest.mark.spec("X4-10")
 async def test_a_service_that_ends_after_its_check_is_not_skipped_every_second_hour(world: World) -> None:
+    world.clock.slice_s = HOUR
     world.service("a", takes=2)
     await world.start()
     await world.until(1000 * HOUR + 1)
@@ -191,6 +192,7 @@ async def test_the_state_row_holds_queue_current_and_results_until_the_cycle_end
 
 @pytest.mark.spec("004-03", "004-29")
 async def test_timing_and_history_stay_though_a_service_is_unused_for_months(world: World) -> None:
+    world.clock.slice_s = DAY
     world.service("seasonal", every_s=HOUR)
     world.service("other", every_s=DAY)
     await world.start(interval="1d")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -260,18 +261,41 @@ async def test_definitions_survive_and_only_an_unclean_end_brings_schedulers_bac
     assert node.scheduler("night") is None
 
 
+def slow_down(world: World) -> None:
+    """From now on a write returns a second after it was made."""
+    save = world.node.store.save
+
+    async def slowly(changes: Any) -> None:
+        await save(changes)
+        await world.clock.sleep(1)
+
+    world.node.store.save = slowly  # type: ignore[method-assign]
+
+
+@pytest.mark.spec("004-22")
+async def test_breaking_off_never_breaks_off_the_recording_of_a_result(world: World) -> None:
+    world.service("a", takes=10)
+    await world.start()
+    await world.until(5)
+    slow_down(world)
+    ref = world.node.scheduler("main")
+    assert ref is not None
+    ref.cast(Finish(5.5))  # over while the timing row is being written
+    await ref.wait()
+    row = await world.row("a")
+    assert world.node.site.row("a") == row
+    await world.node.start("main")
+    await world.until(60)
+    assert world.order == ["a"]
+    assert await world.verdicts("a") == [(0, "done", "", 1)]
+
+
 async def test_an_orderly_stop_takes_back_a_service_that_was_only_about_to_start(world: World) -> None:
     world.service("a", takes=5, on_crash="skip")
     world.service("b", takes=5, on_crash="skip")
     await world.start()
     await world.until(3)
-    save = world.node.store.save
-
-    async def slowly(changes: object) -> None:
-        await save(changes)  # type: ignore[arg-type]
-        await world.clock.sleep(1)
-
-    world.node.store.save = slowly  # type: ignore[method-assign,assignment]
+    slow_down(world)
     await world.until(6.5)  # a has ended, and b is being written down as the current one
     ref = world.node.scheduler("main")
     assert ref is not None

@@ -209,7 +209,7 @@ def test_never_is_a_time_that_json_can_hold() -> None:
     assert msgspec.json.decode(msgspec.json.encode(row), type=ServiceTiming) == row
 
 
-@given(st.floats(0, 1e10))
+@given(st.floats(0, 4e9))
 def test_the_reached_microsecond_is_never_ahead(now: float) -> None:
     assert now - 2e-6 < reached(now) <= now
 
