@@ -38,7 +38,7 @@ class Threads:
             if grows:
                 self._count += 1
                 self._idle += 1
-                name = f"raptor-{self._count}"
+            name = f"raptor-{self._count}"
         if grows:
             threading.Thread(target=self._serve, name=name, daemon=True).start()
         return await future

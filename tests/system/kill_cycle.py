@@ -37,13 +37,11 @@ async def main(home: Path, ledger: Path, takes_s: float) -> None:
     services = [service(name, ledger, takes_s) for name in NAMES]
     async with raptor.Node(home, services=services, listen=False) as node:
         print("ready", flush=True)
-        over = asyncio.Event()
-        node.runtime.events.subscribe(lambda event: over.set(), "cycle_done")
         if node.scheduler("main") is None:
             await node.start("main", interval="1h")
+        if not (await node.status("main"))["schedulers"][0]["periodic_services"]:  # killed before it could say which
             await node.schedule("main", NAMES)
-        await over.wait()
-        while (status := (await node.status("main"))["schedulers"][0])["next_check"] is None:
+        while not (status := (await node.status("main"))["schedulers"][0])["cycles"] or status["next_check"] is None:
             await asyncio.sleep(0.001)
         print(f"over {status['next_check']} {status['cycles']}", flush=True)
         if "--stay" in sys.argv:
