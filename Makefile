@@ -8,6 +8,8 @@ ARGS ?=
 # How many scripts `make proof-otp` makes, and the seed to begin with (none: a new one).
 COUNT ?= 100000
 SEED ?=
+# How often `make torture` kills.
+KILLS ?= 200
 # program=package: what the tests or benchmarks need and only Debian's packages give.
 SERVERS = erl=erlang-base
 
@@ -72,6 +74,10 @@ servers: ## Install what only Debian's packages give (an Erlang, to compare with
 .PHONY: proof-otp
 proof-otp: $(VENV)/.test servers ## Compare supervisors with a real Erlang/OTP on new random scripts (COUNT=, SEED=)
 	@$(IN_VENV) -m tests.otp.proof --count $(COUNT) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+.PHONY: torture
+torture: $(VENV)/.test ## Kill a node in mid-cycle, again and again (KILLS=)
+	@RAPTOR_KILLS=$(KILLS) $(IN_VENV) -m pytest tests/system/test_kill_cycle.py $(ARGS)
 
 .PHONY: clean
 clean: ## Remove .venv, caches and whatever was built
