@@ -15,7 +15,9 @@ import click
 from raptor.cli import door
 from raptor.cli.session import Session, command, pass_session
 from raptor.cli.words import plain
+from raptor.client import is_listening, socket_path
 from raptor.errors import RaptorError, RefusedState
+from raptor.state.lock import is_alive
 
 Finding: TypeAlias = tuple[bool, str]
 LEAST_ROOM = 50 * 2**20  # bytes
@@ -84,9 +86,9 @@ def _home(session: Session) -> Iterator[Finding]:
 
 def _owner(session: Session) -> Iterator[Finding]:
     home, pid = session.config.home, door.owner_pid(session.config.home)
-    if door.listens(home):
+    if is_listening(home):
         yield True, f"a node runs, process {pid}"
-    elif pid is not None and door.is_alive(pid):
+    elif pid is not None and is_alive(pid):
         yield True, f"process {pid} holds the lock and does not listen: an embedded node, or one that starts or stops"
     elif pid is not None:
         yield True, f"process {pid} ended without letting go: the next start takes over, and finishes its cycle"
@@ -143,11 +145,11 @@ def _zone(session: Session) -> Iterator[Finding]:
 
 
 def _socket(session: Session) -> Iterator[Finding]:
-    path = door.socket_path(session.config.home)
+    path = socket_path(session.config.home)
     if not path.exists():
         yield True, f"{path}, when a node runs"
         return
-    if door.listens(session.config.home):
+    if is_listening(session.config.home):
         mode = path.stat().st_mode & 0o777
         yield mode == 0o600, f"{path} answers, mode {mode:o}"
     else:

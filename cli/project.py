@@ -49,12 +49,12 @@ async def report(ctx):
 @pass_session
 def init(session: Session, folder: Path) -> None:
     """Write an example project: raptor.toml and services.py. Nothing is overwritten."""
-    from raptor.cli.door import Told
+    from raptor.client import Refused
 
     files = {folder / "raptor.toml": TOML, folder / "services.py": SERVICES}
     for file in files:
         if os.path.lexists(file):
-            raise Told(f"{file} is there already, and is left alone: choose another folder", 6)
+            raise Refused(f"{file} is there already, and is left alone: choose another folder", 6)
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         with file.open("x", encoding="utf-8") as out:

@@ -9,6 +9,8 @@ import click
 
 from raptor.cli import door
 from raptor.cli.session import Session, command, pass_session, talk
+from raptor.client import Refused, is_listening
+from raptor.state.lock import is_alive
 
 
 @command("start")
@@ -89,7 +91,7 @@ def stop(session: Session, name: str | None, now: bool, grace: str) -> None:
     home, pid = session.config.home, door.owner_pid(session.config.home)
     try:
         session.call("stop", name=name, grace_s=grace_s)
-    except door.Told as told:
+    except Refused as told:
         # The last scheduler takes the node with it, sometimes before the answer is out.
         if name is None or told.code != 3 or "closed the connection" not in str(told):
             raise
@@ -106,7 +108,7 @@ def _wait_for_end(home: Any, pid: int | None, patience_s: float) -> None:
 
     pause = 0.02
     for _ in range(int(patience_s / pause)):
-        if door.owner_pid(home) != pid or pid is None or not door.is_alive(pid):
+        if door.owner_pid(home) != pid or pid is None or not is_alive(pid):
             return
         time.sleep(pause)
     raise CallTimeout(f"process {pid} has not ended after {patience_s:g} s: `raptor stop --now`, or kill it")
@@ -146,7 +148,7 @@ def run(session: Session, service: str) -> int:
     try:
         answer = session.call("run", service=service)
     except KeyboardInterrupt:
-        if door.listens(session.config.home):
+        if is_listening(session.config.home):
             talk(f"{service} goes on in the node: raptor history {service} shows its result")
         else:
             talk(f"interrupted {service}")

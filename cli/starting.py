@@ -11,6 +11,8 @@ from typing import Any
 
 from raptor.cli import door
 from raptor.cli.session import Session, talk
+from raptor.client import Refused, ask, is_listening
+from raptor.errors import NotRunning
 
 PATIENCE_S = 10.0  # for a node that another `start` is just bringing up
 
@@ -35,7 +37,7 @@ def begin(
         check_name(name)
     interval_s = None if interval is None else read_interval(interval)
     grace_s = seconds(grace)
-    if door.listens(session.config.home):
+    if is_listening(session.config.home):
         return _join(session, name, interval, detach=detach)
     if detach:
         return _in_background(session, name, interval, every, cycles, grace)
@@ -59,7 +61,7 @@ def begin(
     except AlreadyRunning:
         # Another start was quicker by a moment: its node is joined as soon as it answers.
         for _ in range(int(PATIENCE_S / 0.05)):
-            if door.listens(session.config.home):
+            if is_listening(session.config.home):
                 return _join(session, name, interval, detach=detach or detached)
             time.sleep(0.05)
         raise
@@ -76,16 +78,16 @@ def _join(session: Session, name: str | None, interval: str | None, *, detach: b
     names = [name] if name is not None else _stopped(session)
     for one in names:
         try:
-            door.ask(home, "start", {"name": one, "interval": interval, **modules})
-        except door.Nobody:
-            raise door.Told("the node has just ended: try again", 3) from None
-        except door.Told as told:
+            ask(home, "start", {"name": one, "interval": interval, **modules})
+        except NotRunning:
+            raise Refused("the node has just ended: try again", 3) from None
+        except Refused as told:
             if told.code == 5:
                 advice = f"raptor status {one} shows it, raptor stop {one} stops it"
-                raise door.Told(f"scheduler {one} already runs (pid {pid}): {advice}", 5) from None
+                raise Refused(f"scheduler {one} already runs (pid {pid}): {advice}", 5) from None
             raise
     if not names:
-        raise door.Told(f"every scheduler already runs (pid {pid}): raptor status shows them", 5)
+        raise Refused(f"every scheduler already runs (pid {pid}): raptor status shows them", 5)
     talk(f"started {', '.join(names)} on the node that runs here (pid {pid})")
     if detach:
         return 0
@@ -93,7 +95,7 @@ def _join(session: Session, name: str | None, interval: str | None, *, detach: b
 
 
 def _stopped(session: Session) -> list[str]:
-    answer = door.ask(session.config.home, "status", {})
+    answer = ask(session.config.home, "status", {})
     return [one["name"] for one in answer["schedulers"] if one["state"] in ("stopped", "interrupted")]
 
 
@@ -117,7 +119,7 @@ def _follow(session: Session, names: list[str], pid: int | None, tail: Any) -> i
                 shown = encode(record).decode().rstrip() if as_json else narrator.line(record)
                 if shown is not None:
                     print(shown, flush=True)
-            if not door.listens(home):
+            if not is_listening(home):
                 talk(f"the node (pid {pid}) has ended: raptor start {names[0]} takes up where it was")
                 return 1
             time.sleep(0.2)

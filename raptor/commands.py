@@ -19,6 +19,7 @@ from raptor.errors import (
     BadSpec,
     CallTimeout,
     NoSuchName,
+    NotRunning,
     NotWritten,
     RaptorError,
     RefusedState,
@@ -27,7 +28,7 @@ from raptor.rows import Definition, Scheduled
 from raptor.runners import Context
 from raptor.scheduler import Redefine, line_of
 from raptor.service import read_interval
-from raptor.site import NotRunning, Site
+from raptor.site import Site
 from raptor.source import INFO
 from raptor.task import Run, Slot
 from raptor.timetable import BY_HAND, Claim

@@ -13,17 +13,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from raptor.client import ask, is_listening
 from raptor.clock import SystemClock
 from raptor.commands import COMMANDS, perform
 from raptor.config import Config
-from raptor.control import ask, is_listening
-from raptor.errors import AlreadyRunning, NoSuchName
+from raptor.errors import AlreadyRunning, NoSuchName, NotRunning
 from raptor.events import Events
 from raptor.rows import Definition
 from raptor.runners import RUNNERS
 from raptor.scheduler import Workshop
 from raptor.service import Given
-from raptor.site import NotRunning, Site
+from raptor.site import Site
 from raptor.state.base import Store
 from raptor.state.files import FileStore, ReadStore
 from raptor.state.home import Home

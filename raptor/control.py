@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import socket
 import struct
-import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,34 +13,16 @@ from typing import Any
 import msgspec
 
 from raptor.actor import Actor
+from raptor.client import Refused, socket_path
 from raptor.commands import exit_code
 from raptor.errors import RaptorError, shown
 from raptor.exits import Reason
-from raptor.site import NotRunning
 
 LARGEST = 1 << 20  # bytes of one request
 IDLE_S = 5.0  # a connection that says nothing for so long is closed
 MOST = 64  # connections at a time
-LONGEST_PATH = 107  # bytes that a socket address holds
 
 Perform = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
-
-
-class Refused(RaptorError):
-    """The node refused a command; `code` is the exit code for it."""
-
-    def __init__(self, message: str, code: int) -> None:
-        self.code = code
-        super().__init__(message)
-
-
-def socket_path(home: Path) -> Path:
-    """The socket of a state directory; a short one elsewhere, for this user alone, where the path is too long."""
-    path = home / "control.sock"
-    if len(os.fsencode(path)) <= LONGEST_PATH:
-        return path
-    digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"raptor-{os.getuid()}" / f"{digest}.sock"
 
 
 class Request(msgspec.Struct, kw_only=True):
@@ -136,33 +116,3 @@ def _is_ours(connection: socket.socket) -> bool:
         return True  # no such thing here: the modes of directory and socket keep others out
     _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i")))
     return uid in (os.getuid(), 0)
-
-
-def ask(home: Path, method: str, params: dict[str, Any], *, timeout_s: float | None = None) -> dict[str, Any]:
-    """Have the running node perform a command; NotRunning when there is none. Blocks."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(timeout_s)
-        try:
-            connection.connect(os.fspath(socket_path(home)))
-        except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
-            raise NotRunning() from None
-        connection.sendall(msgspec.json.encode(Request(id=1, method=method, params=params)) + b"\n")
-        with connection.makefile("rb") as answers:
-            line = answers.readline()
-    if not line:
-        raise NotRunning("the node closed the connection: it is stopping, or allows this user nothing")
-    answer = msgspec.json.decode(line)
-    if "error" in answer:
-        raise Refused(answer["error"]["message"], answer["error"]["data"]["exit_code"])
-    result: dict[str, Any] = answer["result"]
-    return result
-
-
-def is_listening(home: Path) -> bool:
-    """Whether a node runs on the state directory."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        try:
-            connection.connect(os.fspath(socket_path(home)))
-        except OSError:
-            return False
-    return True

@@ -110,6 +110,10 @@ class ChildError(RaptorError):
         super().__init__(f"child {child!r}: {_ADVICE[answer]}")
 
 
+class NotRunning(RaptorError):
+    """No node runs on this state directory: `raptor start NAME` starts one."""
+
+
 class AlreadyRunning(RaptorError):
     """Another process owns the state directory; `pid` is its number, None where it could not be read."""
 

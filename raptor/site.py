@@ -9,17 +9,13 @@ from typing import Protocol
 from raptor.clock import Clock
 from raptor.config import Config
 from raptor.due import Check, Due, NotDue, decide, next_due, rounded
-from raptor.errors import NoSuchName, RaptorError
+from raptor.errors import NoSuchName, NotRunning
 from raptor.ref import Ref
 from raptor.rows import Definition, Scheduled, SchedulerState, ServiceTiming
 from raptor.scheduler import Workshop
 from raptor.service import Catalogue, Service
 from raptor.source import has_timing
 from raptor.timing import Timing, timing_of
-
-
-class NotRunning(RaptorError):
-    """No node runs on this state directory: `raptor start NAME` starts one."""
 
 
 class Live(Protocol):

@@ -55,7 +55,7 @@ class Lock:
                 return fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 found = owner(path)
-            if found is not None and _is_alive(found.pid):
+            if found is not None and is_alive(found.pid):
                 break
             # The owner has not written its name yet, or is just letting go.
             time.sleep(PAUSE_S)
@@ -75,7 +75,8 @@ def _drop(reference: weakref.ref[Lock]) -> None:
         lock.drop()
 
 
-def _is_alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process, whoever it belongs to."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

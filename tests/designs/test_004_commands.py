@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from raptor.clock import VirtualClock
 from raptor.commands import exit_code
-from raptor.errors import AlreadyRunning, BadInput, NoSuchName
-from raptor.site import NotRunning
+from raptor.errors import AlreadyRunning, BadInput, NoSuchName, NotRunning
 from raptor.supervisor import Supervisor
 from tests.designs.world import DAY, HOUR, MINUTE, TEN, World
 

@@ -17,9 +17,8 @@ import raptor
 from raptor.clock import Clock
 from raptor.config import Config
 from raptor.connect import Connection, Running, connect, running
-from raptor.errors import AlreadyRunning, NoSuchName
+from raptor.errors import AlreadyRunning, NoSuchName, NotRunning
 from raptor.service import Service
-from raptor.site import NotRunning
 
 DEADLINE_S = 30.0
 

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from raptor import control
-from raptor.cli import door
 from tests.system.cli import RAPTOR, Project, environment
 
 pytestmark = pytest.mark.timeout(120)
@@ -147,11 +145,6 @@ def test_a_home_with_a_long_path_works(tmp_path: Path) -> None:
     assert "● running" in project.ok("status")
     assert project.run("stop").returncode == 0
     assert node.end() == 0
-
-
-def test_both_clients_look_for_the_socket_in_the_same_place(tmp_path: Path) -> None:
-    for home in (tmp_path, tmp_path / ("long" * 40)):
-        assert door.socket_path(home) == control.socket_path(home)
 
 
 @pytest.mark.parametrize("words", [["status"], ["start", "main"], ["schedule", "main", "x", "--force"], ["stop"]])

@@ -1,0 +1,76 @@
+"""The near end of the control socket: asks a running node, and imports next to nothing for it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from raptor.errors import NotRunning, RaptorError
+
+LONGEST_PATH = 107  # bytes that a socket address holds
+
+
+class Refused(RaptorError):
+    """The node refused a command; `code` is the exit code for it."""
+
+    def __init__(self, message: str, code: int) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+def socket_path(home: Path) -> Path:
+    """The socket of a state directory; a short one elsewhere, for this user alone, where the path is too long."""
+    path = home / "control.sock"
+    if len(os.fsencode(path)) <= LONGEST_PATH:
+        return path
+    digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"raptor-{os.getuid()}" / f"{digest}.sock"
+
+
+def ask(home: Path, command: str, params: dict[str, Any], *, timeout_s: float | None = None) -> dict[str, Any]:
+    """Have the running node perform a command; NotRunning when there is none. Blocks."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            connection.connect(os.fspath(socket_path(home)))
+        except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+            raise NotRunning() from None
+        except PermissionError:
+            message = f"{home} belongs to another user: run as its owner, or choose another with --home"
+            raise Refused(message, 6) from None
+        line = _converse(connection, command, params)
+    if not line:
+        raise Refused("the node closed the connection: it is stopping, or allows this user nothing", 3)
+    answer = msgspec.json.decode(line)
+    if "error" in answer:
+        raise Refused(answer["error"]["message"], answer["error"]["data"]["exit_code"])
+    result: dict[str, Any] = answer["result"]
+    return result
+
+
+def _converse(connection: socket.socket, command: str, params: dict[str, Any]) -> bytes:
+    request = {"jsonrpc": "2.0", "id": 1, "method": command, "params": params}
+    try:
+        connection.sendall(msgspec.json.encode(request) + b"\n")
+        with connection.makefile("rb") as answers:
+            return answers.readline()
+    except TimeoutError:
+        raise Refused("the node does not answer in time: `raptor doctor` looks why", 124) from None
+    except ConnectionError:
+        return b""
+
+
+def is_listening(home: Path) -> bool:
+    """Whether a node runs on the state directory."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            connection.connect(os.fspath(socket_path(home)))
+        except OSError:
+            return False
+    return True
