@@ -10,6 +10,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol
 
 import msgspec
@@ -27,6 +28,7 @@ from raptor.timetable import BY_HAND, Claim, Timetable, moved
 from raptor.timing import Timing, timing_of
 
 INFO = 200  # characters of a result that the state row keeps
+REASONS = 20  # services whose reason for not being due is told at a check
 CATCH_UP_S = 1.0  # between two runs that make up for downtime
 
 
@@ -305,15 +307,15 @@ class Cycle:
             self._tick = rounded(check.at + self.definition.interval_s)
         queue: list[str] = []
         waiting: dict[str, str] = {}
-        gates, names = self._timetable.gates, self._listed()
-        if not self._events.heard("checked"):  # nobody wants to know why the others are not due
-            names = {name: entry for name, entry in names.items() if gates.get(name, check.at) <= check.at}
-        for entry in names.values():
+        gates, entries = self._timetable.gates, self._listed()
+        for entry in [entry for name, entry in entries.items() if gates.get(name, check.at) <= check.at]:
             found = await self._ask(entry, check)
             if isinstance(found, Due):
                 queue.append(entry.name)
             elif found is not None:
                 waiting[entry.name] = found.reason
+        if self._events.heard("checked"):
+            waiting |= self._reasons(check)
         self._events.emit("checked", scheduler=self.definition.name, at=check.at, due=list(queue), waiting=waiting)
         if not queue:
             self._overrun()
@@ -326,6 +328,18 @@ class Cycle:
             services_queue=tuple(queue),
         )
         await self._move_on(None, tuple(queue))
+
+    def _reasons(self, check: Check) -> dict[str, str]:
+        """Why the others are not due, for the first few of them: more than a person reads would only take time."""
+        gates = self._timetable.gates
+        later = (entry for name, entry in self._listed().items() if gates.get(name, check.at) > check.at)
+        reasons: dict[str, str] = {}
+        for entry in islice(later, REASONS):
+            timing = self._timing(entry)
+            if timing is not None:
+                found = decide(self._catalogue[entry.name], timing, self._timetable.row(entry.name), check)
+                reasons[entry.name] = found.reason
+        return reasons
 
     async def _ask(self, entry: Scheduled, check: Check) -> Due | NotDue | None:
         """Decide about one service, and make durable what the decision changes."""
