@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from raptor.actor import Actor
@@ -11,6 +11,7 @@ from raptor.errors import RaptorError
 from raptor.ref import Ref
 from raptor.scheduler import Scheduler
 from raptor.state.base import Store
+from raptor.task import Slot
 
 SWEEP_S = 60.0
 LOOK_S = 1.0
@@ -32,25 +33,33 @@ class Janitor(Actor):
                 await self._sweep()
                 self.send_after(SWEEP_S, "sweep")
             case "look":
-                self._look()
+                await self._look()
                 self.send_after(LOOK_S, "look")
             case _:
                 super().handle_info(message)
 
     async def _sweep(self) -> None:
         store = self._store()
+        before = self.runtime.clock.now() - self._retention.age_s
+        await self._try(store.prune(before=before, keep=self._retention.keep))
+        checkpoint = getattr(store, "checkpoint", None)
+        if checkpoint is not None:
+            await self._try(checkpoint())
+
+    async def _try(self, work: Awaitable[object]) -> None:
         try:
-            before = self.runtime.clock.now() - self._retention.age_s
-            await store.prune(before=before, keep=self._retention.keep)
-            checkpoint = getattr(store, "checkpoint", None)
-            if checkpoint is not None:
-                await checkpoint()
+            await work
         except RaptorError as error:
             self.runtime.events.emit("store_failing", scheduler="janitor", error=str(error))
 
-    def _look(self) -> None:
+    async def _look(self) -> None:
+        """A scheduler that stands still is killed, which restarts it; the incident is a line of the ledger."""
         for ref in self._schedulers():
             actor = ref.actor
             if isinstance(actor, Scheduler) and actor.is_stalled:
+                now = self.runtime.clock.now()
                 self.runtime.events.emit("scheduler_stalled", scheduler=ref.name)
                 ref.kill()
+                name = ref.name or "scheduler"
+                line = Slot(service=name, planned=now, last=now, verdict="failed", reason="stalled", recorded=now)
+                await self._try(self._store().record([line], ()))

@@ -25,7 +25,7 @@ from raptor.janitor import Janitor
 from raptor.keeper import Keeper
 from raptor.ref import Ref, all_ended
 from raptor.rows import Definition
-from raptor.runners import RUNNERS
+from raptor.runners import RUNNERS, check
 from raptor.runtime import Runtime
 from raptor.scheduler import Finish, NewCatalogue, Scheduler, Workshop
 from raptor.service import Catalogue, Given, from_module
@@ -73,6 +73,8 @@ class Node:
 
     async def __aenter__(self) -> Self:
         catalogue = self.config.catalogue(self._given)
+        for service in catalogue.values():
+            check(service)  # what its runner could never run is refused before anything starts
         self.runtime = Runtime(self.clock)
         self._home = await self.clock.offload(Home.open, self.config.home, self.clock)
         try:
@@ -167,6 +169,8 @@ class Node:
         self._given = given
 
     async def _use(self, catalogue: Catalogue) -> None:
+        for service in catalogue.values():
+            check(service)
         self._workshop.catalogue = catalogue
         for ref in self._running():
             await ref.call(NewCatalogue())

@@ -22,6 +22,7 @@ from raptor.events import Events
 from raptor.faults import point
 from raptor.judge import advance
 from raptor.rows import CycleResult, Definition, Scheduled, SchedulerState, ServiceTiming
+from raptor.runners.family import sweep_after_crash
 from raptor.service import Service
 from raptor.task import Again, Dead, Done, Outcome, Result, Run, Slot, Verdict
 from raptor.timetable import BY_HAND, Claim, Timetable, moved
@@ -177,6 +178,8 @@ class Cycle:
         row = self._timetable.row(run.service)
         if row is not None and row.last_run_id == run.id:
             return _recovered(run, row, state.current_closed), queue
+        # What it had started may have outlived the node: never two copies at a time.
+        await self._clock.offload(sweep_after_crash, run.id)
         lost = msgspec.structs.replace(run, outcome=Outcome.INTERRUPTED, info="interrupted by a crash")
         service = self._catalogue.get(run.service)
         if service is None or service.on_crash == "rerun":
