@@ -216,14 +216,24 @@ def _catch_up(service: Service, timing: Timing, row: ServiceTiming, check: Check
     closed: tuple[Slot, ...] = ()
     surplus = count - service.missed_limit
     if surplus > 0:
-        first, last = planned, planned
-        for _ in range(surplus):
-            last, planned = planned, rounded(timing.after(slot=planned, end=planned, origin=first))
+        first = planned
+        last = _further(timing, first, surplus - 1)
+        planned = rounded(timing.after(slot=last, end=last, origin=first))
         closed = (_range(service, check, first, last, surplus, "missed", "more than missed_limit"),)
     left = min(count, service.missed_limit)
     return Due(
         service=service, planned=planned, slot=planned, attempt=1, reason=f"catching up, {left} left", closed=closed
     )
+
+
+def _further(timing: Timing, planned: float, steps: int) -> float:
+    """The slot so many steps on: by arithmetic for an interval, of which there may be millions."""
+    if timing.every_s is not None:
+        return (round(planned * 1e6) + steps * round(timing.every_s * 1e6)) / 1e6
+    origin = planned
+    for _ in range(steps):
+        planned = rounded(timing.after(slot=planned, end=planned, origin=origin))
+    return planned
 
 
 def _pending(row: ServiceTiming) -> float:
