@@ -21,8 +21,9 @@ APS_SQLITE = "APScheduler, SQLite"
 APS_LATE = "APScheduler, SQLite, coalescing"
 APS_MEMORY = "APScheduler, memory"
 IMPORTS = "import click, rich"
+HEAP = "heapq"
 ACTORS = (RAPTOR, RAPTOR_ASYNC, QUEUE, PYKKA, PYKKA_APART, OTP)
-CONTESTANTS = (*ACTORS, RAW, APS_SQLITE, APS_LATE, APS_MEMORY, IMPORTS)
+CONTESTANTS = (*ACTORS, RAW, APS_SQLITE, APS_LATE, APS_MEMORY, IMPORTS, HEAP)
 
 Value: TypeAlias = float | str | None
 """A number, the reason why there is none, or None where none was meant to be."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import call, cast, cycle, lateness, machine, memory, periodic, restart, startup, stop, tick
+from benchmarks import call, cast, cycle, lateness, machine, memory, periodic, restart, startup, stop, tick, wheel
 from benchmarks.report import Report, Result
 
 SUBJECTS: dict[str, Callable[[bool], Result]] = {
@@ -24,6 +24,7 @@ SUBJECTS: dict[str, Callable[[bool], Result]] = {
     "tick": tick.measure,
     "lateness": lateness.measure,
     "startup": startup.measure,
+    "wheel": wheel.measure,
 }
 
 
