@@ -8,6 +8,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TypeAlias
 
 import click
@@ -157,12 +158,28 @@ def _socket(session: Session) -> Iterator[Finding]:
 
 
 def _disk(session: Session) -> Iterator[Finding]:
-    place = session.config.home
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
+    place, free = _room(session.config.home)
     enough = free >= LEAST_ROOM
     yield enough, f"{free // 2**20} MiB free at {place}" + ("" if enough else ": make room, 50 MiB at least")
+
+
+def _reserve(session: Session) -> Iterator[Finding]:
+    from raptor.state import reserve
+
+    home = session.config.home
+    if reserve.size(home) == reserve.SIZE:
+        yield True, f"{reserve.SIZE // 2**20} MiB is set aside, to record results when the disk is full"
+    elif _room(home)[1] >= reserve.SIZE:
+        yield True, "nothing is set aside for a full disk: the next write of a node does it"
+    else:
+        yield False, "what was set aside for a full disk is spent: nothing new starts until 1 MiB is free"
+
+
+def _room(place: Path) -> tuple[Path, int]:
+    """The nearest folder that is there, and how many bytes are free in it."""
+    while not place.exists():
+        place = place.parent
+    return place, shutil.disk_usage(place).free
 
 
 def _extras(session: Session) -> Iterator[Finding]:
@@ -182,5 +199,6 @@ CHECKS: dict[str, Callable[[Session], Iterator[Finding]]] = {
     "time zone": _zone,
     "socket": _socket,
     "disk": _disk,
+    "reserve": _reserve,
     "extras": _extras,
 }

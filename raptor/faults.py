@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from functools import cache
 
 _passed: Counter[str] = Counter()
 
@@ -17,11 +18,17 @@ POINTS = (
     "before_delete",
     "after_delete",
 )
+TASK_POINTS = ("before_put", "after_put", "before_take", "after_take", "before_settle", "after_settle")
 
 
-async def point(name: str) -> None:
-    """Nothing, unless the environment asks for a kill here."""
-    wanted = os.environ.get("RAPTOR_FAULT")
+@cache
+def _wanted() -> str | None:
+    return os.environ.get("RAPTOR_FAULT")
+
+
+def point(name: str) -> None:
+    """Nothing, unless the environment asked for a kill here when the process began."""
+    wanted = _wanted()
     if wanted is None:
         return
     where, _, count = wanted.partition(":")

@@ -10,6 +10,12 @@ import msgspec
 
 from raptor.task import Run, Slot
 
+INFO = 200
+"""Characters of a result that rows keep."""
+
+LEASE_S = 60.0
+"""How long a queue's taken task is its owner's, unless that is renewed."""
+
 
 class ServiceTiming(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """A row of service_timing: one per service, never deleted."""
@@ -39,6 +45,15 @@ class CycleResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     closed: tuple[Slot, ...] = ()  # slots that were left behind
 
 
+class Recorded(msgspec.Struct, frozen=True, array_like=True):
+    """A result in short, [name, verdict, info, attempt]: all that is kept of it once its lines are in the ledger."""
+
+    service: str
+    verdict: str
+    info: str = ""
+    attempt: int = 1
+
+
 class SchedulerState(msgspec.Struct, frozen=True, kw_only=True):
     """A row of scheduler_state: there while a cycle runs, deleted at its end."""
 
@@ -50,8 +65,14 @@ class SchedulerState(msgspec.Struct, frozen=True, kw_only=True):
     current_service: str | None = None
     current_run: Run | None = None
     current_closed: tuple[Slot, ...] = ()  # slots that the current run leaves behind
+    recorded: tuple[Recorded, ...] = ()  # the results before `results`, whose lines are in the ledger
     results: tuple[CycleResult, ...] = ()
     resumed: int = 0  # how often it was taken up again after a crash
+
+    @property
+    def told(self) -> tuple[Recorded, ...]:
+        """Every result so far, in short."""
+        return (*self.recorded, *map(short, self.results))
 
 
 class Scheduled(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,3 +93,33 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     paused_services: tuple[str, ...] = ()
     should_run: bool = False
     note: str = ""
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue as it was set: how its tasks are taken. Permanent."""
+
+    name: str
+    paused: bool = False
+    note: str = ""
+    processors: int | None = None  # lanes of a worker that it may fill; None: all
+    concurrency: int | None = None  # runs at a time over all nodes
+    rate: int | None = None  # starts in any `per_s`, over all nodes
+    per_s: float = 1.0
+    batch_size: int = 10  # tasks of a turn, before the next queue has its turn
+    lease_s: float = LEASE_S
+    max_attempts: int | None = 3  # of tasks that say nothing themselves; None: no limit
+
+
+def short(result: CycleResult) -> Recorded:
+    run = result.run
+    return Recorded(run.service, result.verdict, result.reason or run.info, run.attempt)
+
+
+def told(run: Run) -> Recorded:
+    """A run of the ledger as a result in short."""
+    return Recorded(run.service, "done" if run.outcome == "ok" else "failed", run.info, run.attempt)
+
+
+def line_of(result: Recorded) -> list[object]:
+    """[name, ok or error, info], as the original has it."""
+    return [result.service, "ok" if result.verdict == "done" else "error", result.info]

@@ -1,9 +1,9 @@
-"""The records of planned and done work: Slot, Run, and the verdicts that close them."""
+"""The records of planned and done work: Slot, Run, Task, their verdicts, and the states and moves of a task."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None  # the whole error, with its traceback or exit status
     tail: str = ""  # the end of what it printed
     died: bool = False  # its own process was killed or crashed, rather than the work failing
+    value: Any = None  # what the function returned
+    decision: Verdict | None = None  # what it asked for itself: to be run again, or to end
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -92,3 +94,109 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str | None = None
     run: str | None = None  # the run that closed it
     recorded: float
+
+
+class State(StrEnum):
+    """Where a task stands. Delayed is `ready` with a due time ahead: computed, never stored."""
+
+    READY = "ready"
+    TAKEN = "taken"
+    DONE = "done"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+MOVES: dict[State, dict[str, State]] = {
+    State.READY: {"take": State.TAKEN, "cancel": State.CANCELLED},
+    State.TAKEN: {
+        "done": State.DONE,
+        "retry": State.READY,
+        "again": State.READY,
+        "failed": State.DEAD,
+        "skipped": State.CANCELLED,
+        "missed": State.DEAD,
+    },
+    State.DONE: {"revive": State.READY},
+    State.DEAD: {"revive": State.READY},
+    State.CANCELLED: {"revive": State.READY},
+}
+"""What may become of a task: from a state, by a verb or the tag of a verdict, to a state. There are no other moves."""
+
+PENDING = (State.READY, State.TAKEN)
+ENDED = (State.DONE, State.DEAD, State.CANCELLED)
+
+
+class Try(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run of a task that was not its last: a line of its life."""
+
+    start: float | None
+    end: float
+    verdict: str
+    info: str = ""
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One asked-for run of a service, in a queue."""
+
+    id: int = 0  # 0: not stored yet
+    queue: str = "default"
+    service: str
+    data: str | bytes = "null"  # JSON as text, msgpack as bytes
+    state: State = State.READY
+    priority: int = 5  # 0 to 9, 0 first
+    due: float
+    created: float = 0.0
+    attempts: int = 0  # runs that failed or lapsed
+    max_attempts: int | None = 3  # runs in all; None: no limit
+    key: str | None = None  # one pending task of a service for each
+    key_until: float | None = None  # the key is held until then, whatever became of the task
+    parent: int | None = None  # the task that put it, or that it repeats
+    active_s: float | None = None  # not run when it is later than that
+    timeout_s: float | None = None  # None: the service's
+    timing: str | None = None  # of one that repeats, as JSON
+    started: float | None = None  # of its last run
+    previous: float | None = None  # when it was due before it came back
+    ended: float | None = None
+    output: str | None = None  # what it returned, as JSON
+    error: str | None = None
+    reason: str = ""  # of dead and cancelled
+    history: tuple[Try, ...] = ()  # of runs before the last
+    fence: int = 0  # + 1 with every take
+    owner: str | None = None  # the process that runs it
+    lease: float | None = None  # until when nobody else may
+    deaths: int = 0  # of its own process, in a row
+    suspect: bool = False  # its node died with it: it runs apart from now on
+    unwanted: bool = False  # cancelled while it runs
+
+    @property
+    def overdue(self) -> float | None:
+        """When it is too late to run it."""
+        return None if self.active_s is None else self.due + self.active_s
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """What a settled task becomes: the columns that change. Refused if the fence has moved on."""
+
+    id: int
+    fence: int
+    queue: str
+    state: State
+    due: float
+    attempts: int
+    previous: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    output: str | None = None
+    error: str | None = None
+    reason: str = ""
+    deaths: int = 0
+    suspect: bool = False
+    history: tuple[Try, ...] = ()
+    keep: bool = True  # False: the row goes at once
+    successor: Task | None = None  # its next repetition, put together with it
+
+    @property
+    def ready(self) -> list[tuple[str, float]]:
+        """Queue and due time of what may be taken by it."""
+        back = [(self.queue, self.due)] if self.state is State.READY else []
+        return back if self.successor is None else [*back, (self.successor.queue, self.successor.due)]

@@ -2,26 +2,180 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
-from raptor.rows import Definition, SchedulerState, ServiceTiming
-from raptor.task import Run, Slot
+import msgspec
 
-Record: TypeAlias = ServiceTiming | SchedulerState | Definition
+from raptor.rows import Definition, Line, SchedulerState, ServiceTiming
+from raptor.task import Move, Run, Slot, State, Task
+
+Record: TypeAlias = ServiceTiming | SchedulerState | Definition | Line
 
 TABLES: dict[str, type[Record]] = {
     "service_timing": ServiceTiming,
     "scheduler_state": SchedulerState,
     "definitions": Definition,
+    "lines": Line,
 }
 
 
-class Store(Protocol):
+class Placed(NamedTuple):
+    """Where a task that was put is found; `new` is False if its key was taken and the one that holds it stays."""
+
+    id: int
+    new: bool
+
+
+class Want(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of one queue, and the limits that hold for it over all who take."""
+
+    queue: str
+    room: int
+    suspects: bool = False  # those that run apart, or the others
+    concurrency: int | None = None
+    rate: int | None = None  # starts in any `per_s`
+    per_s: float = 1.0
+    lease_s: float = 60.0
+
+
+class Taken(NamedTuple):
+    """What was taken, in the order of its queues and of (priority, due, id), and until when a rate is used up."""
+
+    tasks: list[Task]
+    spent: Mapping[str, float]
+
+
+class Hold(NamedTuple):
+    """A taken task, as its owner knows it."""
+
+    id: int
+    fence: int
+
+
+class Held(NamedTuple):
+    """What became of leases: those that are somebody else's by now, and those whose task is no longer wanted."""
+
+    stale: frozenset[int]
+    unwanted: frozenset[int]
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks to find. None and empty mean any."""
+
+    ids: tuple[int, ...] = ()
+    states: tuple[State, ...] = ()
+    queue: str | None = None
+    service: str | None = None
+    key: str | None = None
+    parent: int | None = None
+    owner_not: str | None = None  # taken by anybody else
+    lapsed: float | None = None  # taken, with a lease that ended before
+    due_from: float | None = None
+    due_until: float | None = None
+    after: int = 0  # ids above it
+    newest: bool = False  # the order: by id, upwards or downwards
+    limit: int = 100
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many tasks of a queue there are in each state; `ready` are due, `delayed` are not yet."""
+
+    queue: str
+    ready: int = 0
+    delayed: int = 0
+    taken: int = 0
+    done: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    oldest: float | None = None  # the due time of the first that is ready
+
+
+class Bell(Protocol):
+    """Rings when tasks become ready or change their due time, whoever put them."""
+
+    async def ring(self) -> Mapping[str, float]:
+        """Wait for the next; -> the earliest due time of each queue since the last."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Tasks(Protocol):
+    """The verbs on tasks. Times are judged by the `now` that they are handed, limits by those of the Want."""
+
+    exclusive: bool  # one process at a time: whoever else owned a task is gone
+
+    async def put(self, tasks: Sequence[Task], *, now: float, replace: bool = False) -> list[Placed]:
+        """Store tasks, all or none; -> one answer each. Ids grow, and none is used twice.
+
+        BadInput is raised for a task that could not be taken in its order. Only what asked.py names is taken of each.
+        One whose key is held (by a pending task of the service, or until its `key_until`) is not stored; with
+        `replace` a ready holder gets its data, due time and options instead, and a taken one loses the key to it.
+        """
+        ...
+
+    async def take(self, wants: Sequence[Want], *, owner: str, now: float) -> Taken:
+        """Give ready tasks that are due to their new owner, each once: fence + 1, a lease, started now."""
+        ...
+
+    async def settle(self, moves: Sequence[Move], *, now: float) -> frozenset[int]:
+        """Move taken tasks on, each with its successor; -> the ids of those whose fence was stale: nothing moved.
+
+        A successor is put as by `put`, except that the task it repeats does not keep the key from it.
+        """
+        ...
+
+    async def extend(self, holds: Sequence[Hold], *, until: float) -> Held:
+        """Prolong leases."""
+        ...
+
+    async def cancel(self, ids: Sequence[int], *, now: float, reason: str) -> dict[int, State]:
+        """Cancel what is ready, and mark what is taken as unwanted; -> the state of each before. Others stay."""
+        ...
+
+    async def revive(self, ids: Sequence[int], *, now: float) -> list[int]:
+        """Make ended tasks ready again, from attempt 0, their history kept; -> which were.
+
+        One whose key a pending task holds by now stays as it is.
+        """
+        ...
+
+    async def find(self, query: Query) -> list[Task]: ...
+
+    async def stat(self, *, now: float) -> list[Counts]:
+        """Counts by queue, in the order of their names."""
+        ...
+
+    async def queues(self) -> list[str]:
+        """The names of queues that have ready tasks."""
+        ...
+
+    async def upcoming(self, queues: Sequence[str], *, after: float, limit: int) -> list[tuple[str, float]]:
+        """(queue, due) of ready tasks due after a time, the earliest first."""
+        ...
+
+    async def drop(self, ids: Sequence[int]) -> int:
+        """Delete ended tasks; -> how many."""
+        ...
+
+    async def shed(self, *, before: float, limit: int) -> int:
+        """Delete done and cancelled tasks that ended before a time, at most so many; -> how many."""
+        ...
+
+    def listen(self) -> Bell: ...
+
+
+class Store(Tasks, Protocol):
     """Every method returns when what it did is durable; each is called from an event loop and does not block it.
 
     A write that fails raises NotWritten (nothing was acknowledged, try again) or RefusedState (only a new start helps).
     """
+
+    @property
+    def sequence(self) -> int:
+        """Grows with every commit: one that stands still needs no tidying."""
+        ...
 
     async def load(self, table: str) -> dict[str, Record]:
         """All records of a table, by key, in the order of their last change."""

@@ -5,7 +5,6 @@ What cannot be written is told apart here: try again (full, busy), or write no m
 
 from __future__ import annotations
 
-import errno
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from raptor.errors import NotWritten, RefusedState
+from raptor.state.reserve import FULL, Reserve
 
 C = TypeVar("C")
 
@@ -23,6 +23,7 @@ class Work(Generic[C]):
 
     do: Callable[[C], Any]
     writes: bool = True
+    result: bool = False  # of what runs already: on a full disk it may spend the reserve, and nothing else may
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,18 @@ class Answer:
 class Commits:
     """The transactions of the one connection that writes a file; `told` hears of the sequence of each."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, told: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: Path,
+        told: Callable[[int], None],
+        reserve: Reserve | None = None,
+    ) -> None:
         self.connection = connection
         self.sequence: int = connection.execute("SELECT sequence FROM stamp").fetchone()[0]
         self._path = path
         self._told = told
+        self._reserve = reserve
         self._broken: str | None = None
 
     @property
@@ -56,6 +64,8 @@ class Commits:
             if self._broken is None and len(works) > 1:
                 # One of them is to blame, and the others shall not pay for it.
                 return [self.together([work])[0] for work in works]
+            if works[0].result and self._spends(error):
+                return self.together(works)
             return [Answer(error=error)] * len(works)
         return [Answer(value) for value in values]
 
@@ -64,13 +74,22 @@ class Commits:
 
     def _commit(self, works: Sequence[Work[sqlite3.Connection]]) -> list[Any]:
         execute = self.connection.execute
+        if self._reserve is not None and not all(work.result for work in works if work.writes):
+            self._reserve.demand()
         execute("BEGIN IMMEDIATE")
         values = self._run(works)
         execute("UPDATE stamp SET sequence = ?", (self.sequence + 1,))
         execute("COMMIT")
         self.sequence += 1
         self._told(self.sequence)
+        if self._reserve is not None:
+            self._reserve.restore()
         return values
+
+    def _spends(self, error: BaseException) -> bool:
+        """Whether another try finds the room of the reserve."""
+        full = isinstance(error, NotWritten) and error.reason == "full"
+        return full and self._reserve is not None and self._reserve.spend()
 
     def _undo(self, error: BaseException) -> BaseException:
         try:
@@ -120,7 +139,7 @@ def _is_full(folder: Path) -> bool:
     try:
         probe.write_bytes(bytes(4096))
     except OSError as error:
-        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return error.errno in FULL
     finally:
         probe.unlink(missing_ok=True)
     return False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,7 +14,7 @@ APPLICATION = 0x52617074  # "Rapt", in the header of every file
 
 
 def schema(name: str) -> str:
-    return resources.files("raptor.state").joinpath("schema", name).read_text(encoding="utf-8")
+    return (Path(__file__).parent / "schema" / name).read_text(encoding="utf-8")
 
 
 def writing(path: Path, state: str, versions: Sequence[str], *, floor: int = 0) -> sqlite3.Connection:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from raptor.errors import RefusedState
 from raptor.state.connection import APPLICATION, reading
-from raptor.state.parts import PARTS, Part
+from raptor.state.parts import LINES, PARTS, Part
 from raptor.state.seal import BrokenSeal, is_id
 
 REPAIR = "run `raptor state repair`, which saves a copy first"
@@ -67,9 +67,8 @@ def _look_at_stamp(connection: sqlite3.Connection, path: Path, state: str, floor
         if not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
             raise damaged(path, "is empty: its -wal was lost")
         raise RefusedState("foreign", path, "is a database of another program", REPAIR)
-    if part.is_newer(found := connection.execute("PRAGMA user_version").fetchone()[0]):
-        raise newer(path, found, len(part.versions()))
-    if not 0 < found <= len(part.versions()):
+    # The anchor, which has a checksum, is not of a newer Raptor: a version beyond ours is a flipped bit.
+    if not 0 < (found := connection.execute("PRAGMA user_version").fetchone()[0]) <= len(part.versions()):
         raise damaged(path, f"is damaged: there is no version {found}")
     owner, sequence = connection.execute("SELECT state, sequence FROM stamp").fetchone() or (None, None)
     if not (isinstance(owner, str) and is_id(owner) and isinstance(sequence, int)):
@@ -85,10 +84,14 @@ def _look_at_stamp(connection: sqlite3.Connection, path: Path, state: str, floor
 
 def _look_through(connection: sqlite3.Connection, path: Path, part: Part, *, deep: bool) -> None:
     whole = deep or path.stat().st_size <= SMALL
-    shelves = part.shelves if whole else part.shelves[: part.checked]
+    shelves = [shelf for shelf in (part.shelves if whole else part.shelves[: part.checked]) if shelf.is_in(connection)]
     for check in ["integrity_check"] if whole else [f"integrity_check({shelf.table})" for shelf in shelves]:
         if (found := connection.execute(f"PRAGMA {check}").fetchone()[0]) != "ok":
             raise damaged(path, f"is damaged: {found}")
     for shelf in shelves:
         for _ in shelf.read(connection):
             pass
+    if deep and LINES in shelves:  # tasks came with them
+        from raptor.state import rescue  # whoever looks only quickly does without
+
+        rescue.examine(connection)

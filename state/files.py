@@ -14,23 +14,27 @@ from raptor.rows import SchedulerState, ServiceTiming
 from raptor.state import sqlite
 from raptor.state.anchor import Heads
 from raptor.state.base import Record
+from raptor.state.bells import Bells
 from raptor.state.commits import Answer, Work
 from raptor.state.connection import reading
 from raptor.state.damage import blaming
 from raptor.state.front import Front, Server
 from raptor.state.home import Home
 from raptor.state.parts import PARTS
+from raptor.state.reserve import Reserve
 from raptor.state.sqlite import Database
 from raptor.state.tables import Table
+from raptor.state.verbs import TasksToOwn, TasksToRead
 from raptor.task import Run, Slot
 
 T = TypeVar("T")
 
 FILES = {shelf.table: name for name, part in PARTS.items() for shelf in part.shelves}
+TASKS_SINCE = 2  # the version of raptor.sqlite
 SHELVES = {shelf.table: shelf for part in PARTS.values() for shelf in part.shelves}
 
 
-class ReadStore:
+class ReadStore(TasksToRead):
     """A store that only reads, beside a running node or without one."""
 
     def __init__(self, home: Home) -> None:
@@ -39,6 +43,10 @@ class ReadStore:
         server = Server("reader", self._serve, self._close)
         server.start()
         self._reader: Front[None] = Front(home.path, server.put)
+
+    @property
+    def sequence(self) -> int:
+        return 0
 
     async def load(self, table: str) -> dict[str, Record]:
         return await self._read(FILES[table], lambda connection: dict(SHELVES[table].read(connection)), {})
@@ -75,12 +83,20 @@ class ReadStore:
     async def close(self) -> None:
         await self._reader.close()
 
+    async def _look(self, read: Callable[[Connection], T], nothing: T) -> T:
+        def do(connection: Connection) -> T:
+            # A file that no newer Raptor has opened as its owner yet has no tasks.
+            is_old = connection.execute("PRAGMA user_version").fetchone()[0] < TASKS_SINCE
+            return nothing if is_old else read(connection)
+
+        return await self._read("raptor.sqlite", do, nothing)
+
     async def _read(self, name: str, read: Callable[[Connection], T], nothing: T) -> T:
         path = self.home.path / name
 
         def do(_: None) -> T:
             if name not in self._connections:
-                if not path.exists():
+                if not self.home.holds(name):
                     return nothing
                 self._connections[name] = reading(path)
             return read(self._connections[name])
@@ -99,18 +115,18 @@ class ReadStore:
         raise RefusedState("closed", self.home.path, "was opened to be read only", "open it as its owner")
 
 
-class FileStore(ReadStore):
+class FileStore(TasksToOwn, ReadStore):
     """The store of the directory's owner. Making it opens the files, and blocks for a moment."""
 
     def __init__(self, home: Home) -> None:
         if not home.owned:
             raise RefusedState("closed", home.path, "was opened to be read only", "open it as its owner")
         floors = home.floors()
-        self._heads = Heads(home.path, floors)
+        self._heads, self._reserve = Heads(home.path, floors), Reserve(home.path)
         self._open: dict[str, Table[Any] | Database] = {}
         try:
             for name in PARTS:
-                self._open[name] = _open(home.path / name, home.state, floors[name], self._heads.teller(name))
+                self._open[name] = self._part(home.path / name, home.state, floors[name])
             home.anchor(self._sequences(), clean=False)
         except BaseException:
             for part in self._open.values():
@@ -119,13 +135,22 @@ class FileStore(ReadStore):
             raise
         self._closed = False
         self._database = cast("Database", self._open["raptor.sqlite"])
+        self._bells = Bells()
         super().__init__(home)
+
+    @property
+    def sequence(self) -> int:
+        return sum(self._sequences().values())
 
     async def save(self, changes: Sequence[tuple[str, str, Record | None]]) -> None:
         # Neighbours in one file share a commit: none of them is there without those before it.
         for table, group in groupby(changes, key=itemgetter(0)):
+            rows = [(key, record) for _, key, record in group]
             part: Any = self._open[FILES[table]]
-            await part.change([(key, record) for _, key, record in group])
+            if FILES[table] == "raptor.sqlite":
+                await part.change(table, rows)
+            else:
+                await part.change(rows, result=not any(_starts(record) for _, record in rows))
 
     async def record(self, slots: Iterable[Slot], runs: Iterable[Run]) -> None:
         await self._database.record(slots, runs)
@@ -156,15 +181,20 @@ class FileStore(ReadStore):
     def _sequences(self) -> dict[str, int]:
         return {name: part.commits.sequence for name, part in self._open.items()}
 
+    def _part(self, path: Path, state: str, floor: int) -> Table[Any] | Database:
+        told = self._heads.teller(path.name)
+        match path.stem:
+            case "service_timing":
+                return Table(path, ServiceTiming, state=state, floor=floor, told=told, reserve=self._reserve)
+            case "scheduler_state":
+                return Table(path, SchedulerState, state=state, floor=floor, told=told, reserve=self._reserve)
+            case _:
+                return Database(path, state=state, floor=floor, told=told, reserve=self._reserve)
 
-def _open(path: Path, state: str, floor: int, told: Callable[[int], None]) -> Table[Any] | Database:
-    match path.stem:
-        case "service_timing":
-            return Table(path, ServiceTiming, state=state, floor=floor, told=told)
-        case "scheduler_state":
-            return Table(path, SchedulerState, state=state, floor=floor, told=told)
-        case _:
-            return Database(path, state=state, floor=floor, told=told)
+
+def _starts(record: Record | None) -> bool:
+    """Whether writing it lets a run begin."""
+    return isinstance(record, SchedulerState) and record.current_run is not None
 
 
 def _try(work: Work[None]) -> Answer:

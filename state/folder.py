@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import stat
 import sys
@@ -55,6 +54,8 @@ def magic(path: Path) -> int | None:
     """Which file system, by the number that the kernel gives it; None where it cannot be asked."""
     if sys.platform != "linux":
         return None
+    import ctypes  # slow to import, and only an owner asks
+
     words = (ctypes.c_long * 64)()  # struct statfs is smaller; f_type comes first
     if ctypes.CDLL(None).statfs(os.fsencode(path), words) != 0:
         return None

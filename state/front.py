@@ -54,14 +54,14 @@ class Front(Generic[C]):
         self._closed = False
         self._pid = os.getpid()
 
-    async def ask(self, do: Callable[[C], T], *, writes: bool = True) -> T:
+    async def ask(self, do: Callable[[C], T], *, writes: bool = True, result: bool = False) -> T:
         """Do it in the thread; -> what it gave, when that is durable. A cancelled wait leaves the work to finish."""
         if self._closed or self._pid != os.getpid():
             problem = "was closed" if self._closed else f"was opened by process {self._pid}, not by this child"
             raise RefusedState("closed", self._name, problem, "open the state directory again")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._waiting.append((Work(do, writes), future))
+        self._waiting.append((Work(do, writes, result), future))
         if len(self._waiting) == 1:
             loop.call_soon(self._send)
         return cast("T", await future)

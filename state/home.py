@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from collections.abc import Generator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from raptor.clock import Clock
+import msgspec
+
 from raptor.errors import NotWritten, RefusedState
 from raptor.state import anchor, folder
 from raptor.state.anchor import Anchor
@@ -18,6 +19,9 @@ from raptor.state.damage import blaming, damaged, examine, newer
 from raptor.state.lock import Lock
 from raptor.state.parts import FORMAT, PARTS
 from raptor.state.seal import new_id
+
+if TYPE_CHECKING:
+    from raptor.clock import Clock
 
 REPAIRING = "repair.json"  # there while a repair puts its files in place
 
@@ -39,6 +43,8 @@ class Home:
         cls, path: str | os.PathLike[str], clock: Clock, *, allow_network_fs: bool = False, deep: bool = False
     ) -> Home:
         """Own the directory. `deep` reads every row of every file first."""
+        import secrets  # slow to import, and whoever only reads does without
+
         place = Path(path).absolute()
         incarnation = secrets.token_hex(16)
         folder.make(place)
@@ -52,7 +58,10 @@ class Home:
                 with writable(place):
                     anchor.write(place, found)
             home = cls(place, found, clock, lock, incarnation)
-            home.examine(deep=deep)
+            home.examine(deep=deep, unnamed=True)
+            if found.format < FORMAT:  # before any file is of a newer version, so that an older Raptor is warned
+                with writable(place):
+                    anchor.write(place, msgspec.structs.replace(found, format=FORMAT))
         except BaseException:
             lock.release()
             raise
@@ -78,12 +87,21 @@ class Home:
         heads = anchor.read_heads(self.path)
         return {name: max(self._known.get(name, 0), heads.get(name, 0)) for name in PARTS}
 
-    def examine(self, *, quick: bool = False, deep: bool = False) -> None:
-        """Raise RefusedState unless every file is as it was left."""
+    def holds(self, name: str) -> bool:
+        """Whether there is something to read in a file: one that is still being made is not named in the anchor."""
+        if name not in self._known and (found := _anchor(self.path)) is not None:
+            self._known = found.sequences
+        return name in self._known
+
+    def examine(self, *, quick: bool = False, deep: bool = False, unnamed: bool = False) -> None:
+        """Raise RefusedState unless every file is as it was left.
+
+        `unnamed` is for who holds the lock: to others, a file that is just being made would look damaged.
+        """
         floors = self.floors()
         for name in PARTS:
             path = self.path / name
-            if name in self._known or not _is_unborn(path):
+            if name in self._known or (unnamed and not _is_unborn(path)):
                 examine(path, state=self.state, floor=floors[name], quick=quick, deep=deep)
 
     def anchor(self, sequences: Mapping[str, int], *, clean: bool) -> None:
@@ -115,7 +133,9 @@ def _anchor(place: Path) -> Anchor | None:
         raise damaged(place / REPAIRING, "shows that a repair was interrupted")
     found = anchor.read(place)
     if found is None and (there := [name for name in PARTS if (place / name).exists()]):
-        raise damaged(place / anchor.NAME, f"is missing, although {there[0]} is there")
+        found = anchor.read(place)  # it is made before them: both may have come since
+        if found is None:
+            raise damaged(place / anchor.NAME, f"is missing, although {there[0]} is there")
     if found is not None and found.format > FORMAT:
         raise newer(place / anchor.NAME, found.format, FORMAT)
     return found

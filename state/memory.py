@@ -8,21 +8,28 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from raptor.state.base import TABLES, Record
+from raptor.state.transient import TransientTasks
 from raptor.task import Outcome, Run, Slot
 
 T = TypeVar("T", Run, Slot)
 
 
-class MemoryStore:
+class MemoryStore(TransientTasks):
     def __init__(self) -> None:
+        super().__init__()
         self._tables: dict[str, dict[str, Record]] = {name: {} for name in TABLES}
         self._runs: dict[str, Run] = {}
         self._slots: dict[tuple[str, float], Slot] = {}
+
+    @property
+    def sequence(self) -> int:
+        return self._changes
 
     async def load(self, table: str) -> dict[str, Record]:
         return dict(self._tables[table])
 
     async def save(self, changes: Sequence[tuple[str, str, Record | None]]) -> None:
+        self._changes += 1
         for table, key, record in changes:
             rows = self._tables[table]
             rows.pop(key, None)
@@ -30,6 +37,7 @@ class MemoryStore:
                 rows[key] = record
 
     async def record(self, slots: Iterable[Slot], runs: Iterable[Run]) -> None:
+        self._changes += 1
         for run in runs:
             self._runs.setdefault(run.id, run)
         for slot in slots:

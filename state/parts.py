@@ -9,14 +9,14 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from raptor.rows import Definition, SchedulerState, ServiceTiming
+from raptor.rows import Definition, Line, SchedulerState, ServiceTiming
 from raptor.state.connection import schema
 from raptor.state.seal import unseal
 from raptor.task import Run, Slot
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-FORMAT = 1  # of a state directory: grows with the versions of any of its files
+FORMAT = 2  # of a state directory: grows with the versions of any of its files
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,18 @@ class Shelf(Generic[T]):
     kind: type[T]
     key: str | None
     record: str
+    since: int = 1  # the version of the file that brought it
+
+    def is_in(self, connection: Connection) -> bool:
+        """A file that only an older Raptor has owned lacks what came later."""
+        return self.since == 1 or connection.execute("PRAGMA user_version").fetchone()[0] >= self.since
 
     def read(
         self, connection: Connection, rest: str = "ORDER BY rowid", arguments: tuple[object, ...] = ()
     ) -> Iterator[tuple[str, T]]:
         """Records by key. A broken one raises BrokenSeal."""
+        if not self.is_in(connection):
+            return iter(())
         columns = f"{self.key or repr('')}, {self.record}"
         rows = connection.execute(f"SELECT {columns} FROM {self.table} {rest}", arguments).fetchall()
         return ((key, unseal(self.table, key, text, self.kind)) for key, text in rows)
@@ -63,6 +70,7 @@ def _table(name: str, kind: type[msgspec.Struct]) -> Part:
 
 
 DEFINITIONS = Shelf("definitions", Definition, "key", "record")
+LINES = Shelf("lines", Line, "key", "record", since=2)
 RUNS = Shelf("run", Run, "id", "record")
 SLOTS = Shelf("slot", Slot, None, "record")
 
@@ -70,5 +78,5 @@ SLOTS = Shelf("slot", Slot, None, "record")
 PARTS: dict[str, Part] = {
     "service_timing.sqlite": _table("service_timing", ServiceTiming),
     "scheduler_state.sqlite": _table("scheduler_state", SchedulerState),
-    "raptor.sqlite": Part((DEFINITIONS, RUNS, SLOTS), 1, lambda: (schema("001.sql"),)),
+    "raptor.sqlite": Part((DEFINITIONS, LINES, RUNS, SLOTS), 2, lambda: (schema("001.sql"), schema("002.sql"))),
 }

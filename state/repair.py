@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,16 +14,18 @@ import msgspec
 
 from raptor.clock import Clock
 from raptor.errors import RefusedState
-from raptor.state import anchor, folder
+from raptor.state import anchor, folder, rescue, reserve
 from raptor.state.anchor import Anchor
 from raptor.state.connection import APPLICATION, writing
 from raptor.state.damage import newer
 from raptor.state.home import REPAIRING, Home, writable
 from raptor.state.lock import Lock
 from raptor.state.parts import PARTS, Shelf
+from raptor.state.rescue import Rescue
 from raptor.state.salvage import Cell, Pages
 from raptor.state.seal import BrokenSeal, is_id, new_id, unseal
 
+TASKS = "raptor.sqlite"
 NEW = "new"  # in the folder of the copy: what the files shall be
 
 
@@ -39,6 +42,7 @@ class Left:
 
     rows: dict[str, dict[str, tuple[str, ...]]]  # table -> key -> what to insert
     broken: list[str]
+    tasks: Rescue = field(default_factory=Rescue)
     state: str = ""
     sequence: int = 0
 
@@ -73,7 +77,7 @@ def repair(path: str | os.PathLike[str], clock: Clock, *, allow_network_fs: bool
 
 def _is_whole(place: Path) -> bool:
     try:
-        Home.read(place).examine(deep=True)
+        Home.read(place).examine(deep=True, unnamed=True)
     except RefusedState as refused:
         if refused.kind in ("damaged", "foreign"):
             return False
@@ -87,12 +91,12 @@ def _prepare(place: Path, incarnation: str, now: float) -> None:
     (copy / NEW).mkdir(parents=True, mode=0o700)
     copy.chmod(0o700)
     for file in place.iterdir():
-        if file.is_file() and file.name != "lock":
+        if file.is_file() and file.name not in ("lock", reserve.NAME):
             shutil.copy2(file, copy / file.name)
             _sync(copy / file.name)
     anchor.sync_folder(copy)
     known = _known(place)
-    left = {name: _left(copy / name) for name in PARTS}
+    left = {name: _left(copy / name, sure=known is not None) for name in PARTS}
     state = known.state if known else next((one.state for one in left.values() if one.state), new_id())
     heads = anchor.read_heads(place)
     report = Report()
@@ -105,6 +109,7 @@ def _prepare(place: Path, incarnation: str, now: float) -> None:
         sequences[name] = max(floor, one.sequence) + 1
         _write(copy / NEW / name, state, sequences[name], one)
         report.kept |= {shelf.table: len(one.rows.get(shelf.table, {})) for shelf in PARTS[name].shelves}
+        report.kept |= {"task": len(one.tasks.rows)} if name == TASKS else {}
     fresh = Anchor(state=state, owner=incarnation, clean=True, written=now, sequences=sequences)
     plan = Install(folder=copy.name, anchor=fresh, kept=report.kept, lost=report.lost)
     anchor.write_durably(place / REPAIRING, msgspec.json.encode(plan))
@@ -133,14 +138,17 @@ def _known(place: Path) -> Anchor | None:
         return None
 
 
-def _left(path: Path) -> Left:
+def _left(path: Path, *, sure: bool) -> Left:
+    """What can be read of it; `sure` if it is not of a newer Raptor."""
     pages = Pages(path)
     part = PARTS[path.name]
     application, version = pages.version
-    if application == APPLICATION and part.is_newer(version):
+    if not sure and application == APPLICATION and part.is_newer(version):
         raise newer(path, version, len(part.versions()))
     left = Left(rows={shelf.table: {} for shelf in part.shelves}, broken=[])
     named: dict[str, int] = {}  # key -> row, as an index says
+    entries = Counter[tuple[str, int]]()  # the same, of each table that has such a key
+    rows: set[tuple[str, str, int]] = set()
     kept: dict[str, int] = {}
     slots: set[int] = set()
     for cell in sorted(pages.cells(), key=lambda cell: cell.rowid):  # an index first; of two rows the later counts
@@ -149,17 +157,24 @@ def _left(path: Path) -> Left:
                 left.state, left.sequence = state, max(left.sequence, sequence)
             case (str(key), int(rowid)) if not cell.rowid:
                 named[key] = max(rowid, named.get(key, 0))
-            case (str(), _, int(slot)) if not cell.rowid:
+                entries[key, rowid] += 1
+            case (str(), int() | float(), int(slot)) if not cell.rowid:
                 slots.add(slot)
             case _:
+                left.tasks.see(cell)
                 for table, key, row in _whole(cell, part.shelves):
                     left.rows[table][key] = row
                     kept[key] = cell.rowid
+                    rows.add((table, key, cell.rowid))
                     slots.discard(cell.rowid if table == "slot" else 0)
     left.broken = [f"the record {key!r}" for key in sorted(named.keys() - kept.keys())]
     late = sorted(key for key, rowid in named.items() if kept.get(key, rowid) < rowid)
     left.broken += [f"the last change of {key!r}: an older record is kept" for key in late]
+    if pages.exact:  # else an entry may be an old one
+        gone = {key for key, _ in entries - Counter((key, rowid) for _, key, rowid in rows)}
+        left.broken += [f"one of the records {key!r}" for key in sorted((gone & kept.keys()) - set(late))]
     left.broken += [f"{len(slots)} slots"] if slots else []
+    left.broken += left.tasks.losses
     left.broken += [f"what stood on {pages.missing} pages that are missing"] if pages.missing else []
     return left
 
@@ -195,6 +210,8 @@ def _write(path: Path, state: str, sequence: int, left: Left) -> None:
             # Two slots of one time cannot both be kept; the earlier line counts, as ever.
             insert = shelf.insert.replace("INSERT", "INSERT OR IGNORE", 1)
             connection.executemany(insert, left.rows.get(shelf.table, {}).values())
+        if path.name == TASKS:
+            rescue.insert(connection, left.tasks.rows.values(), left.tasks.last)
         connection.execute("COMMIT")
     finally:
         connection.close()

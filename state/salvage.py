@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-Value: TypeAlias = str | int | None  # text, whole numbers; anything else is of no use here
+Value: TypeAlias = str | bytes | int | float | None
 
-TABLE_LEAF, INDEX_LEAF = 13, 10
-INNER = (2, 5)
+TABLE_LEAF, INDEX_LEAF, INDEX_INNER = 13, 10, 2
+INNER = (INDEX_INNER, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,11 @@ class Pages:
         return struct.unpack(">I", header[68:72])[0], struct.unpack(">I", header[60:64])[0]
 
     @property
+    def exact(self) -> bool:
+        """No image of the log is damaged: every page is as it was last."""
+        return all(number > 0 for number in self.images)
+
+    @property
     def missing(self) -> int:
         """How many pages the header counts that are not there."""
         header = self.images.get(1, b"").ljust(100, b"\0")
@@ -64,7 +69,8 @@ class Pages:
         for number, image in self.images.items():
             start = 100 if number == 1 else 0
             kind = image[start] if len(image) > start else 0
-            found = list(self._listed(number, image, start, kind)) if kind in (TABLE_LEAF, INDEX_LEAF) else [None]
+            holds = kind in (TABLE_LEAF, INDEX_LEAF, INDEX_INNER)
+            found = list(self._listed(number, image, start, kind)) if holds else [None]
             yield from (cell for cell in found if cell is not None)
             if None in found and kind not in INNER:
                 # Its head or its list is broken: a cell may stand anywhere on it.
@@ -72,7 +78,8 @@ class Pages:
 
     def _listed(self, number: int, image: bytes, start: int, kind: int) -> Iterator[Cell | None]:
         count = int.from_bytes(image[start + 3 : start + 5], "big")
-        for entry in range(start + 8, start + 8 + 2 * count, 2):
+        start += 12 if kind == INDEX_INNER else 8
+        for entry in range(start, start + 2 * count, 2):
             try:
                 yield self._cell(number, image, int.from_bytes(image[entry : entry + 2], "big"), kind)
             except Unreadable:
@@ -88,7 +95,7 @@ class Pages:
                 yield cell
 
     def _cell(self, number: int, image: bytes, at: int, kind: int) -> Cell:
-        length, at = _varint(image, at)
+        length, at = _varint(image, at + 4 if kind == INDEX_INNER else at)  # after the page of those before it
         rowid, at = _varint(image, at) if kind == TABLE_LEAF else (0, at)
         return Cell(number, rowid, _values(self._payload(image, at, length, kind)))
 
@@ -199,11 +206,21 @@ def _values(payload: bytes) -> tuple[Value, ...]:
         content = payload[body : body + width]
         if len(content) < width:
             raise Unreadable
-        if kind >= 13 and kind % 2:
-            values.append(content.decode("utf-8", "surrogateescape"))
-        elif kind <= 6:
-            values.append(int.from_bytes(content, "big", signed=True) if kind else None)
-        else:
-            values.append(kind - 8 if kind in (8, 9) else None)
+        values.append(_value(kind, content))
         body += width
     return tuple(values)
+
+
+def _value(kind: int, content: bytes) -> Value:
+    match kind:
+        case 0 | 10 | 11:
+            return None
+        case 7:
+            number: float = struct.unpack(">d", content)[0]
+            return number
+        case 8 | 9:
+            return kind - 8
+        case _ if kind < 7:
+            return int.from_bytes(content, "big", signed=True)
+        case _:
+            return content.decode("utf-8", "surrogateescape") if kind % 2 else content

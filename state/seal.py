@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from functools import cache
 from typing import Any, TypeVar, cast
 from zlib import crc32
@@ -41,6 +40,8 @@ def unseal(table: str, key: object, text: object, kind: type[T]) -> T:
 
 def new_id() -> str:
     """A random id whose last eight digits check the others: a damaged one is not taken for somebody else's."""
+    import secrets  # slow to import, and needed once in the life of a state
+
     text = secrets.token_hex(12)
     return f"{text}{crc32(text.encode()):08x}"
 

@@ -1,4 +1,4 @@
-"""raptor.sqlite: the definitions of schedulers, and the ledger of slots and runs."""
+"""raptor.sqlite: definitions of schedulers and queues, the ledger of slots and runs, and tasks."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
 
-from raptor.rows import Definition
+from raptor.rows import Definition, Line
+from raptor.state import tasks
+from raptor.state.base import Placed
 from raptor.state.commits import Commits
 from raptor.state.connection import writing
 from raptor.state.front import Close, Front, Server
 from raptor.state.parts import PARTS, RUNS, SLOTS
+from raptor.state.reserve import Reserve
 from raptor.state.seal import seal
-from raptor.task import Run, Slot
+from raptor.task import Move, Run, Slot, Task
 
 STEP = 500  # rows that are pruned in one commit, so that nobody waits long behind it
 
@@ -21,25 +24,54 @@ STEP = 500  # rows that are pruned in one commit, so that nobody waits long behi
 class Database:
     """The one connection that writes raptor.sqlite, in a thread of its own."""
 
-    def __init__(self, path: Path, *, state: str, floor: int = 0, told: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        state: str,
+        floor: int = 0,
+        told: Callable[[int], None] = lambda _: None,
+        reserve: Reserve | None = None,
+    ) -> None:
         connection = writing(path, state, PARTS[path.name].versions(), floor=floor)
-        self.commits = Commits(connection, path, told)
+        self.commits = Commits(connection, path, told, reserve)
         self._server = Server(path.stem, self.commits.together, connection.close)
         self._server.start()
         self._front: Front[Connection] = Front(path, self._server.put)
+        self.ask = self._front.ask
+        self._last = tasks.last_id(connection)
 
-    async def change(self, changes: Sequence[tuple[str, Definition | None]]) -> None:
+    async def change(self, table: str, changes: Sequence[tuple[str, Definition | Line | None]]) -> None:
         """Write or delete definitions, all in one commit."""
-        rows = [(key, None if record is None else seal("definitions", key, record)) for key, record in changes]
+        rows = [(key, None if record is None else seal(table, key, record)) for key, record in changes]
 
         def write(connection: Connection) -> None:
             for key, text in rows:
                 if text is None:
-                    connection.execute("DELETE FROM definitions WHERE key = ?", (key,))
+                    connection.execute(f"DELETE FROM {table} WHERE key = ?", (key,))
                 else:
-                    connection.execute("REPLACE INTO definitions (key, record) VALUES (?, ?)", (key, text))
+                    connection.execute(f"REPLACE INTO {table} (key, record) VALUES (?, ?)", (key, text))
 
         await self._front.ask(write)
+
+    async def put(self, new: Sequence[Task], *, now: float, replace: bool) -> list[Placed]:
+        def write(connection: Connection) -> list[Placed]:
+            return tasks.put(connection, new, self._reserved(len(new)), now, replace)
+
+        return await self._front.ask(write)
+
+    async def settle(self, moves: Sequence[Move], *, now: float) -> frozenset[int]:
+        successors = sum(move.successor is not None for move in moves)
+
+        def write(connection: Connection) -> frozenset[int]:
+            return tasks.settle(connection, moves, self._reserved(successors), now)
+
+        return await self._front.ask(write, result=True)
+
+    def _reserved(self, count: int) -> int:
+        """The first of so many ids that nobody had before, even if what they are for is rolled back."""
+        first, self._last = self._last + 1, self._last + count
+        return first
 
     async def record(self, slots: Iterable[Slot], runs: Iterable[Run]) -> None:
         new_runs = [(run.id, seal("run", run.id, run)) for run in runs]
@@ -49,7 +81,7 @@ class Database:
             connection.executemany("INSERT OR IGNORE INTO run (id, record) VALUES (?, ?)", new_runs)
             connection.executemany("INSERT OR IGNORE INTO slot (record) VALUES (?)", new_slots)
 
-        await self._front.ask(write)
+        await self._front.ask(write, result=True)
 
     async def prune(self, *, before: float, keep: int) -> int:
         gone = 0

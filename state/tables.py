@@ -17,6 +17,7 @@ from raptor.state.commits import Answer, Commits, Work
 from raptor.state.connection import writing
 from raptor.state.front import Batch, Close, Front, Order, attend
 from raptor.state.parts import PARTS, Shelf
+from raptor.state.reserve import Reserve
 from raptor.state.seal import seal, unseal
 
 if TYPE_CHECKING:  # sqlitedict has no types; this much of it is used
@@ -65,11 +66,12 @@ class Table(SqliteDict, Generic[T]):
         state: str,
         floor: int = 0,
         told: Callable[[int], None] = lambda _: None,
+        reserve: Reserve | None = None,
     ) -> None:
         self.name = path.stem
         self.kind = kind
         versions = PARTS[path.name].versions()
-        self._connect = lambda: Commits(writing(path, state, versions, floor=floor), path, told)
+        self._connect = lambda: Commits(writing(path, state, versions, floor=floor), path, told, reserve)
         super().__init__(
             str(path),
             tablename=self.name,
@@ -86,10 +88,10 @@ class Table(SqliteDict, Generic[T]):
     async def delete(self, key: str) -> None:
         await self.change([(key, None)])
 
-    async def change(self, changes: Sequence[tuple[str, T | None]]) -> None:
-        """Write or delete, all in one commit; returns when it is durable."""
+    async def change(self, changes: Sequence[tuple[str, T | None]], *, result: bool = False) -> None:
+        """Write or delete, all in one commit; returns when it is durable. A `result` may spend the reserve."""
         rows = [(key, None if record is None else seal(self.name, key, record)) for key, record in changes]
-        await self._front.ask(lambda connection: self._write(connection, rows))
+        await self._front.ask(lambda connection: self._write(connection, rows), result=result)
 
     async def load(self) -> dict[str, T]:
         shelf = Shelf(self.name, self.kind, "key", "value")
@@ -182,4 +184,5 @@ class _Connection(SqliteMultithread):
             case "--commit--":
                 return Batch([Work(lambda _: (), writes=False)], answer)
             case _:
-                return Batch([Work(do, writes=statement[:6] != "SELECT")], answer)
+                # CREATE IF NOT EXISTS is its first word to every file: an opening, which must not wait for room.
+                return Batch([Work(do, writes=statement[:6] != "SELECT", result=statement[:6] == "CREATE")], answer)

@@ -76,9 +76,9 @@ def is_mark(call: ast.Call, *, bare: bool) -> bool:
     return False
 
 
-def read_marks(root: Path, folder: str, *, bare: bool = False) -> Marks:
+def read_marks(root: Path, *folders: str, bare: bool = False) -> Marks:
     marks = Marks()
-    for path in sorted((root / folder).rglob("*.py")):
+    for path in sorted(path for folder in folders for path in (root / folder).rglob("*.py")):
         try:
             tree = ast.parse(path.read_text(encoding="utf-8"))
         except SyntaxError as error:
@@ -108,7 +108,7 @@ def read_answers(docs: Path) -> set[str]:
 
 def examine(root: Path) -> Report:
     designs, errors = read_designs(root / "docs/spec")
-    tests, benchmarks = read_marks(root, "tests"), read_marks(root, "benchmarks", bare=True)
+    tests, benchmarks = read_marks(root, "tests", "raptor/testing"), read_marks(root, "benchmarks", bare=True)
     answers = read_answers(root / "docs")
     known = {line.id: line.kind for design in designs for line in design.lines}
     for marks in (tests, benchmarks):

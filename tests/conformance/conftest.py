@@ -1,27 +1,31 @@
-"""One suite for every store: a backend is done when it passes."""
+"""The stores that the suite runs on."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from raptor.clock import Clock
-from raptor.state.base import Store
 from raptor.state.files import FileStore
 from raptor.state.home import Home
-from raptor.state.memory import MemoryStore
 
 
-@pytest.fixture(params=["memory", "files"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, system_clock: Clock) -> Iterator[Store]:
-    if request.param == "memory":
-        yield MemoryStore()
-        return
-    home = Home.open(tmp_path / "state", system_clock)
-    files = FileStore(home)
-    yield files
-    asyncio.run(files.close())
-    home.close()
+class Files:
+    """A FileStore in a directory, opened again and again."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self.open()
+
+    def open(self) -> FileStore:
+        self._home = Home.open(self._path, self._clock)
+        self.store = FileStore(self._home)
+        return self.store
+
+    async def open_again(self) -> FileStore:
+        await self.close()
+        return self.open()
+
+    async def close(self) -> None:
+        await self.store.close()
+        self._home.close()

@@ -44,6 +44,16 @@ ssize_t write(int fd, const void *data, size_t count) {
     FAIL("write", fd);
     return real_write(fd, data, count);
 }
+int posix_fallocate64(int fd, off64_t at, off64_t count) { /* gives the error, and leaves errno alone */
+    int error = fault("write", fd);
+    if (error) return error;
+    return ((int (*)(int, off64_t, off64_t))dlsym(RTLD_NEXT, "posix_fallocate64"))(fd, at, count);
+}
+int posix_fallocate(int fd, off_t at, off_t count) {
+    int error = fault("write", fd);
+    if (error) return error;
+    return ((int (*)(int, off_t, off_t))dlsym(RTLD_NEXT, "posix_fallocate"))(fd, at, count);
+}
 int fdatasync(int fd) {
     FAIL("sync", fd);
     return ((int (*)(int))dlsym(RTLD_NEXT, "fdatasync"))(fd);

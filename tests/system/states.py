@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
+import msgspec
+
 from raptor.clock import Clock
 from raptor.rows import Definition, SchedulerState, ServiceTiming
 from raptor.state.files import FileStore, ReadStore
@@ -74,6 +76,7 @@ def slot(number: int) -> Slot:
 
 
 STATE = SchedulerState(cycle="c", slot=1.0, started=1.0, services_queue=("b", "c"), current_service="a")
+STARTED = msgspec.structs.replace(STATE, current_run=run(0))  # with it, a run begins
 DEFINITION = Definition(name="main", interval_s=60.0)
 
 

@@ -18,10 +18,11 @@ import pytest
 
 from raptor.clock import Clock, SystemClock
 from raptor.errors import RefusedState
-from raptor.state import anchor
+from raptor.state import anchor, sqlite, tables
 from raptor.state.connection import writing
 from raptor.state.files import FileStore
 from raptor.state.home import Home
+from raptor.state.parts import FORMAT, PARTS
 from raptor.state.repair import repair
 from raptor.state.seal import new_id
 from tests.system.states import FILES, ROOT, ask, change, fill, looked_at, opened, owned, timing
@@ -53,7 +54,7 @@ HARMS: dict[str, tuple[Harm, str, str]] = {
         "damaged",
         "its stamp cannot be read",
     ),
-    "newer": (lambda path: change(path, "PRAGMA user_version = 9"), "newer", "was written by a newer Raptor"),
+    "of no version": (lambda path: change(path, "PRAGMA user_version = 9"), "damaged", "there is no version 9"),
     "older": (
         lambda path: change(path, "UPDATE stamp SET sequence = 1"),
         "damaged",
@@ -78,14 +79,14 @@ def test_a_file_that_is_not_what_was_left_is_refused(home: Path, system_clock: C
         Home.open(home, system_clock)
     assert refused.value.kind == kind
     assert str(refused.value).startswith(f"{home / name} ")
-    assert kind == "newer" or "raptor state repair" in refused.value.advice
+    assert "raptor state repair" in refused.value.advice
     with pytest.raises(RefusedState):  # and the lock was let go
         Home.open(home, system_clock)
 
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize(
-    "harm", ["missing", "empty", "text", "another program's", "another directory's", "newer", "older"]
+    "harm", ["missing", "empty", "text", "another program's", "another directory's", "of no version", "older"]
 )
 @pytest.mark.spec("otp-D5")
 def test_it_is_refused_to_those_who_only_look_too(home: Path, name: str, harm: str) -> None:
@@ -124,11 +125,50 @@ def test_a_record_under_another_name_is_noticed(home: Path, system_clock: Clock)
 def test_an_anchor_of_a_newer_raptor_is_refused(home: Path, system_clock: Clock) -> None:
     found = anchor.read(home)
     assert found is not None
-    anchor.write(home, msgspec.structs.replace(found, format=2))
+    anchor.write(home, msgspec.structs.replace(found, format=FORMAT + 1))
     for attempt in (lambda: Home.open(home, system_clock), lambda: Home.read(home), lambda: repair(home, system_clock)):
         with pytest.raises(RefusedState, match="newer Raptor") as refused:
             attempt()
         assert refused.value.kind == "newer"
+
+
+def test_the_format_of_a_directory_grows_with_the_versions_of_its_files() -> None:
+    assert 1 + sum(len(part.versions()) - 1 for part in PARTS.values()) == FORMAT
+
+
+async def test_the_anchor_tells_of_a_newer_format_before_any_file_is_of_a_newer_version(
+    home: Path, system_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = anchor.read(home)
+    assert found is not None
+    anchor.write(home, msgspec.structs.replace(found, format=FORMAT - 1))
+    told: list[int | None] = []
+
+    def look(path: Path, *arguments: object, **more: object) -> sqlite3.Connection:
+        now = anchor.read(home)
+        told.append(None if now is None else now.format)
+        return writing(path, *arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(tables, "writing", look)
+    monkeypatch.setattr(sqlite, "writing", look)
+    assert len(await read(home)) == 50
+    async with opened(home, system_clock):
+        pass
+    assert told == [FORMAT] * 3
+
+
+@pytest.mark.parametrize("bit", range(32))
+def test_no_flipped_bit_in_the_number_of_a_version_is_taken_for_a_newer_raptor(
+    home: Path, system_clock: Clock, bit: int
+) -> None:
+    flip(home / FILES[0], 60 + bit // 8, bit % 8)  # where SQLite keeps user_version
+    for attempt in (lambda: Home.open(home, system_clock), lambda: Home.read(home)):
+        with pytest.raises(RefusedState, match="there is no version") as refused:
+            attempt()
+        assert refused.value.kind == "damaged"
+    assert repair(home, system_clock).kept["service_timing"] == 50
+    with owned(home, system_clock):
+        pass
 
 
 def flip(path: Path, at: int, bit: int) -> None:
@@ -170,7 +210,7 @@ def test_flipped_bits_anywhere_never_change_what_is_read(home: Path, system_cloc
             with owned(home, system_clock):
                 pass
         except RefusedState as refused:
-            noticed += refused.kind in ("damaged", "foreign", "newer")
+            noticed += refused.kind in ("damaged", "foreign")
         else:
             assert asyncio.run(read(home)) == {f"service {n:04}": timing(n) for n in range(50)}, f"seed {seed}"
         path.write_bytes(whole)
@@ -283,18 +323,20 @@ async def test_a_making_that_was_cut_short_is_finished(tmp_path: Path, system_cl
         assert ask(tmp_path / name, "SELECT state FROM stamp") == [(state,)]
 
 
+DONE = ("never run again",) * len(PARTS["raptor.sqlite"].versions())
 NEXT = "ALTER TABLE definitions ADD COLUMN hue TEXT; UPDATE definitions SET hue = 'blue';"
 
 
 def test_an_older_version_is_brought_up_in_one_step_with_a_copy_beside_it(home: Path) -> None:
     path = home / "raptor.sqlite"
     state = str(ask(path, "SELECT state FROM stamp")[0][0])
-    versions = ("never run again", NEXT)
+    versions = (*DONE, NEXT)
     writing(path, state, versions).close()
     assert ask(path, "SELECT key, hue FROM definitions") == [("main", "blue")]
-    assert ask(path, "PRAGMA user_version") == [(2,)]
-    assert ask(home / "raptor.sqlite.v1", "SELECT count(*) FROM run") == [(50,)]
-    assert ask(home / "raptor.sqlite.v1", "PRAGMA user_version") == [(1,)]
+    assert ask(path, "PRAGMA user_version") == [(len(versions),)]
+    copy = home / f"raptor.sqlite.v{len(DONE)}"
+    assert ask(copy, "SELECT count(*) FROM run") == [(50,)]
+    assert ask(copy, "PRAGMA user_version") == [(len(DONE),)]
     writing(path, state, versions).close()
 
 
@@ -303,9 +345,9 @@ def test_a_migration_that_fails_changes_nothing_and_can_be_tried_again(home: Pat
     before = ask(path, "SELECT * FROM stamp")
     for script in ("DROP TABLE definitions; SELECT no_such_function();", NEXT.replace("hue =", "shade =")):
         with pytest.raises(sqlite3.OperationalError):
-            writing(path, str(before[0][0]), ("never run again", script))
+            writing(path, str(before[0][0]), (*DONE, script))
         assert ask(path, "SELECT key FROM definitions") == [("main",)]
-        assert ask(path, "PRAGMA user_version") == [(1,)]
+        assert ask(path, "PRAGMA user_version") == [(len(DONE),)]
         assert ask(path, "SELECT * FROM stamp") == before
-    writing(path, str(before[0][0]), ("never run again", NEXT)).close()
+    writing(path, str(before[0][0]), (*DONE, NEXT)).close()
     assert ask(path, "SELECT hue FROM definitions") == [("blue",)]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,103 +13,18 @@ import pytest
 
 from raptor.clock import Clock
 from raptor.errors import NotWritten
+from tests.system.disks import STORE, Disk, build, faulty
 from tests.system.states import ROOT, opened, timing
-
-SOURCE = Path(__file__).with_name("faults.c")
-
-# Reads a command a line, answers a line: what came of it.
-STORE = """
-import asyncio, json, sys
-from pathlib import Path
-from raptor.clock import SystemClock
-from raptor.errors import RaptorError
-from tests.system.states import opened, timing
-
-async def obey(store, command, number):
-    match command:
-        case "save":
-            await store.save([("service_timing", f"s{number}", timing(number))])
-        case "big":
-            await store.save([("scheduler_state", "main", None), ("service_timing", "big", timing(10**number))])
-        case "record":
-            await store.record([], [])
-        case "checkpoint":
-            await store.checkpoint()
-        case "count":
-            return len(await store.load("service_timing"))
-
-async def main():
-    async with opened(Path(sys.argv[1]), SystemClock()) as store:
-        print("ready", flush=True)
-        for line in sys.stdin:
-            command, number = line.split()
-            try:
-                answer = ["ok", await obey(store, command, int(number))]
-            except RaptorError as error:
-                answer = [type(error).__name__, str(error), getattr(error, "reason", None)]
-            print(json.dumps(answer), flush=True)
-
-try:
-    SystemClock().run(main)
-except RaptorError as error:
-    print(type(error).__name__, error.kind, flush=True)
-"""
-
-
-class Disk:
-    """A store in a process whose disk fails when told to."""
-
-    def __init__(self, folder: Path, shim: Path) -> None:
-        self._plan = folder.with_name("plan")
-        self.home = folder
-        environment = os.environ | {
-            "LD_PRELOAD": str(shim),
-            "FAULTS_FOLDER": str(folder),
-            "FAULTS_PLAN": str(self._plan),
-        }
-        command = [sys.executable, "-c", STORE, str(folder)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self.process = subprocess.Popen(command, cwd=ROOT, env=environment, text=True, **pipes)  # type: ignore[call-overload]
-        assert self._line() == "ready"
-
-    def fails(self, call: str, error: int) -> None:
-        unfinished = self._plan.with_name("plan.tmp")
-        unfinished.write_text(f"{call} {error}")
-        unfinished.replace(self._plan)
-
-    def works(self) -> None:
-        self._plan.unlink()
-
-    def told(self, command: str, number: int = 0) -> list[object]:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{command} {number}\n")
-        self.process.stdin.flush()
-        answer: list[object] = json.loads(self._line())
-        return answer
-
-    def end(self) -> int:
-        self.process.communicate(timeout=20)
-        code: int = self.process.returncode
-        return code
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        line: str = self.process.stdout.readline()
-        return line.strip()
 
 
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    built = tmp_path_factory.mktemp("faults") / "faults.so"
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    assert compiler, "these tests need a C compiler: apt-get install gcc"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(built), str(SOURCE), "-ldl"], check=True)
-    return built
+    return build(tmp_path_factory.mktemp("faults"))
 
 
 @pytest.fixture
 def disk(tmp_path: Path, shim: Path) -> Iterator[Disk]:
-    disk = Disk(tmp_path / "state", shim)
+    disk = Disk(tmp_path / "state", shim=shim)
     yield disk
     disk.process.kill()
     disk.process.communicate()
@@ -171,11 +83,7 @@ def test_a_disk_that_cannot_be_written_at_the_start_is_refused(
     tmp_path: Path, shim: Path, call: str, error: int
 ) -> None:
     (tmp_path / "plan").write_text(f"{call} {error}")
-    environment = os.environ | {
-        "LD_PRELOAD": str(shim),
-        "FAULTS_FOLDER": str(tmp_path / "state"),
-        "FAULTS_PLAN": str(tmp_path / "plan"),
-    }
+    environment = faulty(tmp_path / "state", shim)
     command = [sys.executable, "-c", STORE, str(tmp_path / "state")]
     done = subprocess.run(command, cwd=ROOT, env=environment, input="", capture_output=True, text=True, check=True)
     assert done.stdout == "RefusedState unwritable\n"

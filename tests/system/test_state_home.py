@@ -7,15 +7,23 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from raptor.clock import Clock
 from raptor.errors import AlreadyRunning, RefusedState
-from raptor.state import folder
+from raptor.state import anchor, files, folder
+from raptor.state.connection import reading
 from raptor.state.files import FileStore, ReadStore
 from raptor.state.home import Home
+from raptor.state.parts import PARTS
+from raptor.state.repair import repair
 from tests.system.states import DEFINITION, FILES, ask, contents, fill, looked_at, opened, owned, timing
 
 HOLD = """
@@ -251,3 +259,82 @@ async def test_reading_an_unborn_state_finds_it_empty(tmp_path: Path, system_clo
         assert await reader.load("service_timing") == {}
         assert await reader.history() == []
         await reader.close()
+
+
+def look(path: Path) -> str:
+    """What a reader finds at this moment."""
+    try:
+        home = Home.read(path)
+        for name, part in PARTS.items():
+            if home.holds(name):
+                with closing(reading(path / name)) as connection:
+                    assert [list(shelf.read(connection)) for shelf in part.shelves] == [[]] * len(part.shelves)
+    except RefusedState as refused:
+        return refused.kind
+    return "whole"
+
+
+def test_whoever_looks_at_any_moment_of_the_making_finds_nothing_yet_or_a_whole_state(
+    tmp_path: Path, system_clock: Clock
+) -> None:
+    package, found = str(Path(files.__file__).parent), list[str]()
+    turn = threading.Lock()
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+        if not frame.f_code.co_filename.startswith(package):
+            return None
+        with turn:
+            found.append(look(tmp_path / "state"))
+        return trace
+
+    old, old_in_threads = sys.gettrace(), threading.gettrace()
+    threading.settrace(trace)
+    sys.settrace(trace)
+    try:
+        home = Home.open(tmp_path / "state", system_clock)
+        store = FileStore(home)
+    finally:
+        sys.settrace(old)
+        threading.settrace(old_in_threads)  # type: ignore[arg-type]
+    system_clock.run(store.close)
+    home.close()
+    assert len(found) > 100
+    assert list(dict.fromkeys(found)) == ["absent", "whole"], found
+    assert found == sorted(found)
+
+
+def test_a_state_that_comes_between_two_looks_of_a_reader_is_not_damaged(
+    tmp_path: Path, system_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(path: Path) -> None:
+        monkeypatch.undo()
+        system_clock.run(lambda: fill(path, system_clock))
+
+    (tmp_path / "state").mkdir(mode=0o700)
+    monkeypatch.setattr(anchor, "read", late)
+    assert Home.read(tmp_path / "state").clean
+
+
+async def test_a_reader_of_a_state_that_is_just_made_sees_it_when_it_is(tmp_path: Path, system_clock: Clock) -> None:
+    with owned(tmp_path, system_clock) as home:
+        reader = ReadStore(Home.read(tmp_path))
+        assert await reader.load("service_timing") == {}
+        store = FileStore(home)
+        await store.save([("service_timing", "a", timing(1))])
+        assert await reader.load("service_timing") == {"a": timing(1)}
+        await reader.close()
+        await store.close()
+
+
+async def test_a_file_that_is_half_made_is_nothing_to_those_who_look_and_damage_to_the_next_owner(
+    tmp_path: Path, system_clock: Clock
+) -> None:
+    with owned(tmp_path, system_clock):
+        (tmp_path / FILES[0]).write_bytes(b"SQLite format 3\0" * 40)
+        async with looked_at(tmp_path) as reader:
+            assert await reader.load("service_timing") == {}
+    with pytest.raises(RefusedState, match="is damaged"):
+        Home.open(tmp_path, system_clock)
+    assert repair(tmp_path, system_clock).copy is not None
+    with owned(tmp_path, system_clock):
+        pass

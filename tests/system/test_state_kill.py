@@ -101,7 +101,7 @@ async def main():
     async with opened(Path(sys.argv[1]), SystemClock()) as store:
         await store.save([("service_timing", "a", timing(1)), ("scheduler_state", "main", STATE)])
         table = store._open["scheduler_state.sqlite"]
-        table.change = lambda _: os.kill(os.getpid(), 9)
+        table.change = lambda *_, **__: os.kill(os.getpid(), 9)
         await store.save([("service_timing", "a", timing(2)), ("scheduler_state", "main", None)])
 
 SystemClock().run(main)

@@ -18,6 +18,7 @@ import pytest
 from raptor.clock import Clock, SystemClock
 from raptor.errors import AlreadyRunning, RefusedState
 from raptor.state import repair as repairing
+from raptor.state.base import Query
 from raptor.state.home import Home
 from raptor.state.repair import repair
 from tests.system.states import (
@@ -35,14 +36,21 @@ from tests.system.states import (
     slot,
     timing,
 )
+from tests.system.tasks import TASKS, fill_tasks
 
 COUNT = 200
 TIMINGS = {f"service {n:04}": timing(n) for n in range(COUNT)}
 
 
+async def fill_all(home: Path, clock: Clock) -> None:
+    await fill(home, clock, COUNT)
+    async with opened(home, clock) as store:
+        assert await fill_tasks(store) == TASKS
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    asyncio.run(fill(tmp_path / "state", SystemClock(), COUNT))
+    asyncio.run(fill_all(tmp_path / "state", SystemClock()))
     return tmp_path / "state"
 
 
@@ -54,6 +62,7 @@ async def everything(home: Path, clock: Clock) -> dict[str, object]:
             "definitions": await store.load("definitions"),
             "runs": await store.history(limit=10**6),
             "slots": await store.slots("a", since=0.0, until=1e9, limit=10**6),
+            "tasks": await store.find(Query(limit=10**6)),
         }
 
 
@@ -63,6 +72,7 @@ WHOLE = {
     "definitions": {"main": DEFINITION},
     "runs": [run(n) for n in reversed(range(COUNT))],
     "slots": [slot(n) for n in range(COUNT)],
+    "tasks": TASKS,
 }
 
 
@@ -90,7 +100,12 @@ async def test_a_broken_head_costs_no_record(
 ) -> None:
     (home / name).write_bytes(harm((home / name).read_bytes()))
     report = repair(home, system_clock)
-    assert report.kept == {"service_timing": COUNT, "scheduler_state": 1, "definitions": 1, "run": COUNT, "slot": COUNT}
+    kept = {table: count for table, count in report.kept.items() if count}
+    assert kept == {"service_timing": COUNT, "scheduler_state": 1, "definitions": 1} | {
+        "run": COUNT,
+        "slot": COUNT,
+        "task": len(TASKS),
+    }
     assert await everything(home, system_clock) == WHOLE
 
 
@@ -167,6 +182,7 @@ async def test_a_file_of_another_directory_is_set_aside(home: Path, system_clock
 @pytest.mark.spec("otp-D9")
 def test_newer_state_is_not_repaired(home: Path, system_clock: Clock) -> None:
     change(home / FILES[2], "PRAGMA user_version = 9")
+    (home / "anchor.json").unlink()  # which would know
     before = contents(home)
     with pytest.raises(RefusedState, match="newer Raptor"):
         repair(home, system_clock)

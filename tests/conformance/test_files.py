@@ -1,0 +1,85 @@
+"""The part of the suite that is about surviving, and what only files can suffer."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raptor.clock import Clock
+from raptor.errors import RefusedState
+from raptor.state.base import Query, Store, Want
+from raptor.state.files import ReadStore
+from raptor.state.home import Home
+from raptor.task import Task
+from raptor.testing.conformance import TestSurvival
+from raptor.testing.conformance.survival import OpenAgain
+from tests.conformance.conftest import Files
+from tests.system.states import change
+
+__all__ = ["TestSurvival"]
+
+
+@pytest.fixture
+def files(tmp_path: Path, system_clock: Clock) -> Iterator[Files]:
+    files = Files(tmp_path / "state", system_clock)
+    yield files
+    asyncio.run(files.close())
+
+
+@pytest.fixture
+def store(files: Files) -> Store:
+    return files.store
+
+
+@pytest.fixture
+def open_again(files: Files) -> OpenAgain:
+    return files.open_again
+
+
+async def test_a_reader_finds_and_counts_and_can_change_nothing(files: Files, tmp_path: Path) -> None:
+    await files.store.put([Task(service="work", due=5.0)], now=1.0)
+    (task,) = await files.store.find(Query())
+    reader = ReadStore(Home.read(tmp_path / "state"))
+    assert await reader.find(Query()) == [task]
+    assert await reader.stat(now=9.0) == await files.store.stat(now=9.0)
+    assert await reader.queues() == ["default"]
+    assert await reader.upcoming(["default"], after=1.0, limit=5) == [("default", 5.0)]
+    for attempt in (
+        reader.put([task], now=1.0),
+        reader.take([Want(queue="default", room=1)], owner="a", now=9.0),
+        reader.settle([], now=1.0),
+        reader.extend([], until=1.0),
+        reader.cancel([task.id], now=1.0, reason="x"),
+        reader.revive([task.id], now=1.0),
+        reader.drop([task.id]),
+        reader.shed(before=9.0, limit=9),
+    ):
+        with pytest.raises(RefusedState, match="read only"):
+            await attempt
+    with pytest.raises(RefusedState, match="read only"):
+        reader.listen()
+    await reader.close()
+    assert await files.store.find(Query()) == [task]
+
+
+@pytest.mark.parametrize(
+    "harm", ["data = 'x'", "data = CAST(x'22ff22' AS TEXT)", "history = '[{'", "history = CAST(x'5bff5d' AS TEXT)"]
+)
+async def test_a_damaged_task_is_given_as_damaged_and_holds_up_nobody(files: Files, tmp_path: Path, harm: str) -> None:
+    placed = await files.store.put([Task(service="work", due=float(number)) for number in range(3)], now=1.0)
+    change(tmp_path / "state" / "raptor.sqlite", f"UPDATE task SET {harm} WHERE id = {placed[1].id}")
+    given = (await files.store.take([Want(queue="default", room=9)], owner="a", now=9.0)).tasks
+    assert [(task.id, task.reason) for task in given] == [
+        (placed[0].id, ""), (placed[1].id, "damaged"), (placed[2].id, ""),
+    ]  # fmt: skip
+    assert len(await files.store.find(Query())) == 3
+
+
+def test_raptor_itself_needs_no_pytest() -> None:
+    program = "import sys; sys.modules['pytest'] = sys.modules['hypothesis'] = None; import raptor.node, raptor.testing"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
