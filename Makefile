@@ -11,7 +11,9 @@ SEED ?=
 # How often `make torture` kills.
 KILLS ?= 200
 # program=package: what the tests or benchmarks need and only Debian's packages give.
-SERVERS = erl=erlang-base
+SERVERS = erl=erlang-base rabbitmq-server=rabbitmq-server openssl=openssl
+# Where Debian keeps servers, and a user's PATH may not look.
+SBIN ?= :/usr/sbin
 
 # Two installs into one .venv must not meet.
 .NOTPARALLEL:
@@ -53,10 +55,10 @@ spec: ## Say which lines of docs/spec are proven, and which are not
 	@$(ANY_PYTHON) -m tests.spec $(ARGS)
 
 .PHONY: servers
-servers: ## Install what only Debian's packages give (an Erlang, to compare with)
+servers: ## Install what only Debian's packages give (Erlang, to compare with; RabbitMQ)
 	@missing=; \
 	for pair in $(SERVERS); do \
-	    command -v "$${pair%%=*}" >/dev/null 2>&1 || missing="$$missing $${pair#*=}"; \
+	    PATH="$$PATH$(SBIN)" command -v "$${pair%%=*}" >/dev/null 2>&1 || missing="$$missing $${pair#*=}"; \
 	done; \
 	if [ -z "$$missing" ]; then echo "servers: all there"; exit 0; fi; \
 	if ! command -v apt-get >/dev/null 2>&1; then \

@@ -16,9 +16,19 @@ class Systemd:
         # An address that begins with @ is an abstract one.
         self._address = f"\0{address[1:]}" if address and address.startswith("@") else address
         self.beat_s = int(usec) / 2_000_000 if usec.isdigit() and int(usec) and self._address else None
+        self._is_ready = False
+
+    def ready(self, *lines: str) -> None:
+        self.tell("READY=1", *lines)
+        self._is_ready = True
+
+    def beat(self) -> None:
+        """A sign of life, where systemd waits for them; the thread that watches the loop gives it."""
+        if self.beat_s is not None and self._is_ready:
+            self.tell("WATCHDOG=1")
 
     def tell(self, *lines: str) -> None:
-        """READY=1, STATUS=..., WATCHDOG=1, STOPPING=1."""
+        """STATUS=..., STOPPING=1."""
         if self._address:
             with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
                 out.sendto("\n".join(lines).encode(), self._address)

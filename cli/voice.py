@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TextIO
 
 from raptor.cli.chronicle import NAME, LogFile, Record, encode
-from raptor.cli.narrator import Narrator, ansi, no_paint
+from raptor.cli.narrator import Narrator
+from raptor.cli.paint import ansi, no_paint
 from raptor.cli.session import Session
 
 
@@ -67,7 +68,7 @@ class Logged(logging.Handler):
 
 
 def divert_stdout(printed: Callable[[str], None]) -> TextIO:
-    """Have what functions print handed over, a line at a time; -> the real standard output."""
+    """Have what is printed for the node handed over, a line at a time; -> the real standard output."""
     sys.stdout.flush()
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     reading, writing = os.pipe()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import math
 import random
 import selectors
@@ -40,7 +41,7 @@ class Clock(ABC):
 
     @abstractmethod
     async def offload(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run blocking work off the event loop."""
+        """Run blocking work off the event loop, in a copy of the caller's context."""
 
     @abstractmethod
     def run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -77,7 +78,8 @@ class SystemClock(Clock):
         return time.monotonic()
 
     async def offload(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._threads.run(lambda: work(*args, **kwargs))
+        context = contextvars.copy_context()
+        return await self._threads.run(lambda: context.run(work, *args, **kwargs))
 
     def run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
         with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
@@ -109,7 +111,7 @@ class VirtualClock(Clock):
     async def offload(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         # Inline: simulated time must never wait for a real thread. One turn of the loop keeps it a real wait.
         await asyncio.sleep(0)
-        return work(*args, **kwargs)
+        return contextvars.copy_context().run(work, *args, **kwargs)
 
     def run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
         with asyncio.Runner(loop_factory=lambda: VirtualLoop(self)) as runner:
@@ -125,6 +127,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._clock.monotonic()
+
+    @property
+    def clock(self) -> VirtualClock:
+        return self._clock
 
     @property
     def _clock_resolution(self) -> float:

@@ -6,23 +6,25 @@ and no more than so many a minute.
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
+import asyncio
+import ssl
 from collections import deque
 from typing import Any, TypeAlias, cast
 
 import msgspec
 
 from raptor.actor import Actor
-from raptor.errors import shown
+from raptor.address import read_url
+from raptor.errors import RaptorError
 from raptor.events import Event
 from raptor.exits import Reason
-from raptor.rows import CycleResult
+from raptor.rows import Recorded
 from raptor.runners import Context
+from raptor.runners.exchange import Request, exchange
 from raptor.runners.output import RunLog
-from raptor.scheduler import Workshop
 from raptor.service import Service
 from raptor.task import Outcome, Run, Slot
+from raptor.workshop import Workshop
 
 Target: TypeAlias = str | tuple[str, ...]
 Facts: TypeAlias = dict[str, Any]
@@ -40,7 +42,17 @@ class Herald(Actor):
         self._sent: deque[float] = deque()
         self.dropped = 0
         heard = ("slot_closed", "service_ended", "cycle_done")
-        self._subscription = self.runtime.events.subscribe(self.ref.cast, *heard)
+        self._subscription = self.runtime.events.subscribe(self._hear, *heard)
+
+    def _hear(self, event: Event) -> None:
+        """Nearly all that happens went well, and is no message of its own."""
+        match event.facts:
+            case {"slot": Slot(verdict=verdict)} if verdict not in ("failed", "missed"):
+                pass
+            case {"recovered": False}:
+                pass
+            case _:
+                self.ref.cast(event)
 
     async def handle_cast(self, message: Event) -> None:
         match message.name, message.facts:
@@ -49,7 +61,7 @@ class Herald(Actor):
             case "service_ended", {"recovered": True, "run": Run() as run}:
                 await self._tell(run.service, {"event": "recovered", **msgspec.to_builtins(run)})
             case "cycle_done", {"scheduler": scheduler, "took_s": took_s}:
-                results = cast("tuple[CycleResult, ...]", message.facts["results"])
+                results = cast("tuple[Recorded, ...]", message.facts["results"])
                 await self._tell_cycle(scheduler, results, took_s)
             case _:
                 pass
@@ -60,11 +72,11 @@ class Herald(Actor):
     async def _tell_slot(self, slot: Slot) -> None:
         await self._tell(slot.service, {"event": slot.verdict, **msgspec.to_builtins(slot)})
 
-    async def _tell_cycle(self, scheduler: object, results: tuple[CycleResult, ...], took_s: object) -> None:
+    async def _tell_cycle(self, scheduler: object, results: tuple[Recorded, ...], took_s: object) -> None:
         """The whole cycle in one message, to those whose services failed in it."""
         failed = [result for result in results if result.verdict == "failed"]
-        targets = {self._target(result.run.service) for result in failed} - {None}
-        lines = [f"{r.run.service} {'OK' if r.verdict == 'done' else 'FAILED'}" for r in results]
+        targets = {self._target(result.service) for result in failed} - {None}
+        lines = [f"{r.service} {'OK' if r.verdict == 'done' else 'FAILED'}" for r in results]
         done = sum(result.verdict == "done" for result in results)
         facts: Facts = {
             "event": "summary",
@@ -103,11 +115,18 @@ class Herald(Actor):
             self.runtime.events.emit("message_failed", target=str(target), error=problem)
 
     async def _post(self, url: str, facts: Facts) -> str | None:
+        """To the operator's own URL, wherever that is; a redirect is not followed."""
         try:
-            await self.runtime.clock.offload(_post, url, msgspec.json.encode(facts))
-        except Exception as error:
-            return shown(error)
-        return None
+            request = Request("POST", read_url(url), {"Content-Type": "application/json"}, msgspec.json.encode(facts))
+            secure = request.url.origin.scheme == "https"
+            tls = await self.runtime.clock.offload(ssl.create_default_context) if secure else None
+            async with asyncio.timeout(TIMEOUT_S):
+                reply = await exchange(request, lambda address: None, tls)
+        except TimeoutError:
+            return f"no reply within {TIMEOUT_S:g} s"
+        except RaptorError as error:
+            return str(error)
+        return None if 200 <= reply.status < 300 else reply.line
 
     async def _run(self, argv: tuple[str, ...], facts: Facts) -> str | None:
         """A command, with the facts in its environment, killed after a time like any service."""
@@ -123,21 +142,3 @@ class Herald(Actor):
         context = Context(run_id="on_failure", service=name, planned=now, key=f"{name}@{now:.6f}")
         result = await self._workshop.runners["command"].run(service, context, RunLog(None))
         return None if result.outcome is Outcome.OK else result.info
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A message goes where it was told to, or nowhere."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
-
-
-def _post(url: str, body: bytes) -> None:
-    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"}, method="POST")
-    opener = urllib.request.build_opener(_NoRedirect)
-    try:
-        with opener.open(request, timeout=TIMEOUT_S) as response:
-            response.read(65536)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise

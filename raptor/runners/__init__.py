@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from raptor.errors import BadInput
+from raptor.task import Again, Dead, Retry
 
 if TYPE_CHECKING:
     from raptor.clock import Clock
     from raptor.runners.output import RunLog
     from raptor.service import Service
-    from raptor.task import Result
+    from raptor.task import Result, Task
 
 DEFAULT_TIMEOUT_S = 3600.0
+DEFAULT_TIMEOUTS_S = {"http": 30.0, "publish": 30.0}
 
 
 class Progress(NamedTuple):
@@ -46,10 +48,48 @@ class Context:
     log: logging.Logger = _SILENT  # goes into the run's output; the runner puts it in place
     data: Any = None
     on_progress: Callable[[Progress], None] = _unheard  # called on the event loop
+    task: Task | None = None  # of a queue, rather than a slot
+    desk: Desk | None = None  # where tasks are put
+    resources: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what the node keeps open, by name; not in a process apart
 
     def progress(self, done: float, total: float | None = None, text: str = "") -> None:
         """Tell how far the work has come. Cheap: what nobody has looked at yet is replaced."""
         self.on_progress(Progress(float(done), None if total is None else float(total), str(text)))
+
+
+    def put(self, service: str | Callable[..., Any], data: Any = None, **options: Any) -> Any:
+        """Put a task, whose parent this one is. To be awaited on the event loop; in a thread it blocks."""
+        if self.desk is None:
+            raise RuntimeError("this run has no node to put tasks into")
+        parent = None if self.task is None else self.task.id
+        return self.desk.put_from(service, data, parent=parent, **options)
+
+    def retry(self, in_s: float | None = None, *, at: float | None = None) -> Retry:
+        """To be returned: run it again, at a time or after so many seconds. It counts as an attempt."""
+        return Retry(self._when(in_s, at))
+
+    def again(self, in_s: float | None = None, *, at: float | None = None) -> Again:
+        """To be returned: run it again, at a time or after so many seconds, and count no attempt."""
+        return Again(self._when(in_s, at))
+
+    def give_up(self, reason: str) -> Dead:
+        """To be returned: no more tries; it goes to the dead ones."""
+        return Dead(reason)
+
+    def _when(self, in_s: float | None, at: float | None) -> float:
+        if in_s is not None and at is not None:
+            raise ValueError("a time and a delay: give one of them")
+        if at is not None:
+            return at
+        return (self.planned if self.desk is None else self.desk.now()) + (in_s or 0.0)
+
+
+class Desk(Protocol):
+    """What a run may ask of its node."""
+
+    def put_from(self, service: str | Callable[..., Any], data: Any, **options: Any) -> Any: ...
+
+    def now(self) -> float: ...
 
 
 class Runner(Protocol):
@@ -74,7 +114,21 @@ def _command(clock: Clock) -> Runner:
     return CommandRunner(clock)
 
 
-RUNNERS: dict[str, Callable[[Clock], Runner]] = {"python": _python, "command": _command}
+def _http(clock: Clock) -> Runner:
+    from raptor.runners.http import HttpRunner
+
+    return HttpRunner(clock)
+
+
+def _publish(clock: Clock) -> Runner:
+    from raptor.runners.publish import PublishRunner
+
+    return PublishRunner(clock)
+
+
+RUNNERS: dict[str, Callable[[Clock], Runner]] = {
+    "python": _python, "command": _command, "http": _http, "publish": _publish
+}  # fmt: skip
 """By `Service.kind`. Each is imported when it is used."""
 
 
@@ -88,10 +142,33 @@ def check(service: Service) -> None:
         from raptor.runners import command
 
         command.check(service)
-    elif service.kind not in RUNNERS:
+    elif service.kind == "http":
+        from raptor.runners import http
+
+        http.check(service)
+    elif service.kind == "publish":
+        from raptor.runners import publish
+
+        publish.check(service)
+    else:
         raise BadInput(f"service {service.name!r}: kind: {service.kind!r} is none of {', '.join(RUNNERS)}")
 
 
 def time_limit(service: Service) -> float | None:
     """Seconds that a run may take; None: for ever."""
-    return DEFAULT_TIMEOUT_S if service.timeout_s is None else service.timeout_s or None
+    default = DEFAULT_TIMEOUTS_S.get(service.kind, DEFAULT_TIMEOUT_S)
+    return default if service.timeout_s is None else service.timeout_s or None
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """A runner that keeps something open between runs."""
+
+    async def close(self) -> None: ...
+
+
+async def close_runners(runners: Iterable[Runner]) -> None:
+    """Close what is open, when nothing runs any more. It takes a few seconds at most, whoever does not answer."""
+    for runner in runners:
+        if isinstance(runner, Closing):
+            await runner.close()

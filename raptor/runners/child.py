@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
+LONGEST = 10_000  # characters of a value that has no plain form
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -70,8 +71,11 @@ def attempt(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """Run the function; whatever it raises is an answer."""
     from raptor.runners.text import raised, returned
 
+    value, decision = None, None
     try:
-        info, error = returned(work(request, tell)), None
+        value = work(request, tell)
+        info, error = returned(value), None
+        value, decision = told(value)
     except BaseException as caught:
         info, error = raised(caught)
     for stream in (sys.stdout, sys.stderr):
@@ -79,7 +83,23 @@ def attempt(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
             stream.flush()
         except BaseException:  # the function may have closed or replaced them
             pass
-    return {"type": "answer", "info": info, "error": error}
+    return {"type": "answer", "info": info, "error": error, "value": value, "decision": decision}
+
+
+def told(value: Any) -> tuple[Any, Any]:
+    """What it returned as plain values: a value, or a decision about its task."""
+    import msgspec
+
+    from raptor.task import Verdict
+
+    if isinstance(value, Verdict):
+        return None, msgspec.to_builtins(value)
+    try:
+        plain = msgspec.to_builtins(value)
+        json.dumps(plain)
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)[:LONGEST], None
+    return plain, None
 
 
 def work(request: dict[str, Any], tell: Tell) -> Any:
@@ -88,6 +108,7 @@ def work(request: dict[str, Any], tell: Tell) -> Any:
     from raptor.runners import Context, Progress
     from raptor.runners.functions import Name, find, shape
     from raptor.runners.text import logger, one_line
+    from raptor.task import Task
 
     for stream in (sys.stdout, sys.stderr):
         # By lines: what was printed before a crash is kept.
@@ -99,8 +120,12 @@ def work(request: dict[str, Any], tell: Tell) -> Any:
     def progress(step: Progress) -> None:
         tell({"type": "progress", "done": step.done, "total": step.total, "text": one_line(step.text)})
 
-    context = Context(**request["context"], log=logger(request["context"]["service"], sys.stderr), on_progress=progress)
-    how = shape(function)
+    how = shape(function, batch=request["batch"])
+    facts = request["context"]
+    if facts["task"] is not None:
+        facts["task"] = Task(**facts["task"])
+        facts["data"] = how.form.revive(facts["data"])
+    context = Context(**facts, log=logger(facts["service"], sys.stderr), on_progress=progress)
     result = how.call(function, context)
     if not how.is_async:
         return result

@@ -54,7 +54,7 @@ def _result(ended: Ended, limit_s: float | None, tail: str) -> Result:
         return Result(outcome=Outcome.TIMED_OUT, info=why, error=why, tail=tail)
     if ended.status == 0:
         return Result(outcome=Outcome.OK, info=one_line(last), tail=tail)
-    why = how_it_ended(ended.status)
+    why = how_it_ended(ended)
     info = one_line(f"{why}: {last}" if last else why)
     died = ended.status is None or ended.status < 0
     return Result(outcome=Outcome.FAILED, info=info, error=why, tail=tail, died=died)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from raptor.payload import Form, form_of, parameters_of, takes_context
 from raptor.runners import Context
 
 Function = Callable[..., Any]
@@ -32,25 +33,25 @@ class Shape(NamedTuple):
 
     is_async: bool
     context: inspect.Parameter | None  # the parameter that gets the context
-    missing: tuple[str, ...]  # required parameters that nobody fills
+    form: Form  # of the others, which a task's data fill
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Parameters that nobody fills but a task."""
+        return self.form.required
 
     def call(self, function: Function, context: Context) -> Any:
+        arguments = {} if context.task is None else self.form.arguments(context.data)
         if self.context is None:
-            return function()
+            return function(**arguments)
         if self.context.kind is inspect.Parameter.POSITIONAL_ONLY:
-            return function(context)
-        return function(**{self.context.name: context})
+            return function(context, **arguments)
+        return function(**{self.context.name: context}, **arguments)
 
 
-def shape(function: Function) -> Shape:
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # some builtins have none
-        parameters = []
-    fillable = [each for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
-    context = next((each for each in fillable if _takes_context(each)), None)
-    missing = tuple(each.name for each in fillable if each is not context and each.default is each.empty)
-    return Shape(is_async(function), context, missing)
+def shape(function: Function, *, batch: bool = False) -> Shape:
+    context = next((each for each in parameters_of(function) if takes_context(each)), None)
+    return Shape(is_async(function), context, form_of(function, batch))
 
 
 def is_async(function: Function) -> bool:
@@ -92,13 +93,6 @@ def find(name: Name) -> Function:
     if not callable(found):
         raise TypeError(f"{name.qualname} in {name.module} is not a function")
     return found
-
-
-def _takes_context(parameter: inspect.Parameter) -> bool:
-    annotation = parameter.annotation
-    if isinstance(annotation, str):  # not evaluated: what it names may be imported for type checkers only
-        annotation = Context if annotation.strip("'\"").rpartition(".")[2] == Context.__name__ else None
-    return parameter.name == "ctx" or annotation is Context
 
 
 def _attribute(module: ModuleType | None, qualname: str) -> Any:

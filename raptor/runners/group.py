@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import IO, NamedTuple
 
 from raptor.clock import Clock
-from raptor.runners import Context, family
+from raptor.runners import Context, family, oom
 from raptor.runners.output import Capture, RunLog
 from raptor.runners.text import stamp
 
@@ -23,6 +23,9 @@ TERM_GRACE_S = 2.0  # from SIGTERM to SIGKILL
 DRAIN_S = 1.0  # what an exit leaves for the rest of the output, whoever holds the pipe
 KILL_WAIT_S = 1.0  # for the kernel to end what was killed, and for a thread to look for the rest
 POLL_S = 0.05
+KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # itself, or as a shell tells it of its child
+
+OUT_OF_MEMORY = "killed by the kernel: out of memory"
 
 # The node's own affair with systemd: a service must not speak for it.
 _PRIVATE = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
@@ -32,6 +35,7 @@ class Ended(NamedTuple):
     status: int | None  # the exit status, or minus the signal; None: it outlived SIGKILL
     timed_out: bool
     forced: bool  # SIGTERM was not enough
+    out_of_memory: bool = False  # the kernel killed for want of memory while it ran
 
 
 class Group:
@@ -51,6 +55,7 @@ class Group:
         self._clock = clock
         self._marks = {name: env[name] for name in (family.RUN_ID, family.MARK)}
         self._known: set[family.Member] = set()
+        self._kills = oom.kills()
         self._over = asyncio.Event()  # the work is done, though its process may not have gone yet
         self._exit = asyncio.Event()
         read, write = os.pipe()
@@ -84,7 +89,8 @@ class Group:
             forced = False
             if not in_time or not await _within(TERM_GRACE_S, self._exit):
                 forced = await self._end()
-            return Ended(await self._settle(), not in_time, forced)
+            status = await self._settle()
+            return Ended(status, not in_time, forced, self._out_of_memory(status))
         except asyncio.CancelledError:
             await self._end()
             await self._settle()
@@ -122,6 +128,11 @@ class Group:
         # Threads may all be stuck; the search is harmless whenever it comes.
         await asyncio.wait({sweep}, timeout=KILL_WAIT_S)
         return self._process.poll()
+
+    def _out_of_memory(self, status: int | None) -> bool:
+        if status not in KILLED or self._kills is None:
+            return False
+        return (oom.kills() or 0) > self._kills
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):  # nobody is left, or all belong to another user
@@ -186,12 +197,15 @@ def environment(context: Context, extra: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def how_it_ended(status: int | None) -> str:
-    """exit status 3, killed by SIGSEGV."""
+def how_it_ended(ended: Ended) -> str:
+    """exit status 3, killed by SIGSEGV: of one that ended by itself, so that a SIGKILL was not ours."""
+    status = ended.status
     if status is None:
         return "it could not be killed"
     if status >= 0:
-        return f"exit status {status}"
+        return f"exit status {status}" + (f": {OUT_OF_MEMORY}" if ended.out_of_memory else "")
+    if status == -signal.SIGKILL:
+        return OUT_OF_MEMORY if ended.out_of_memory else "killed by signal 9 (not by raptor)"
     try:
         return f"killed by {signal.Signals(-status).name}"
     except ValueError:

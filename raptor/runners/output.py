@@ -7,6 +7,7 @@ reads a pipe on the loop, a chunk a turn, so that a child that prints without en
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import errno
 import logging
 import os
@@ -34,26 +35,27 @@ _rotating = threading.Lock()
 class RunLog:
     """The output of one run.
 
-    The file keeps its beginning as it was printed, byte for byte, then how much was dropped, and its end. With no path
-    there is only the tail.
+    The file keeps its beginning as it was printed, byte for byte, then how much was dropped, and its end; a last line
+    that was not ended is. With no path there is only the tail.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        self.path = None if path is None else Path(path)
+        self.path = path if path is None or isinstance(path, Path) else Path(path)
         self.total = 0  # bytes printed
         self.problem: str | None = None  # why the file could not be written
+        self.over = False  # the run has ended: who writes now outlives it
         self.on_news: Callable[[], None] = _nobody  # something waits to be flushed; called in any thread
         self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._tail = bytearray()
-        self._header = b""
+        self._header: Callable[[], str] | None = None
         self._pending = bytearray()
         self._room = PER_RUN - 2 * TAIL  # the rest is for the header and the end
         self._closed = False
 
-    def header(self, line: str) -> None:
+    def header(self, line: Callable[[], str]) -> None:
         """A line for the file, ahead of the first output; a run that prints nothing leaves nothing."""
-        self._header = f"{line}\n".encode(errors="replace")[:TAIL]
+        self._header = line
 
     def write(self, data: bytes) -> None:
         """Take what was printed. Any thread may; nothing blocks."""
@@ -72,6 +74,8 @@ class RunLog:
 
     def tail(self) -> str:
         """The end of the output, made harmless, in at most 4 KiB of UTF-8."""
+        if not self.total:
+            return ""
         with self._lock:
             data, cut = bytes(self._tail), self.total > len(self._tail)
         return lines((_from_character(data) if cut else data).decode(errors="replace"), TAIL)
@@ -104,19 +108,22 @@ class RunLog:
         if self.path is None or not data or not self._room:
             return False
         idle = not self._pending
-        self._pending += self._header + data[: self._room]
-        self._header = b""
+        if self._header is not None:
+            self._pending += f"{self._header()}\n".encode(errors="replace")[:TAIL]
+            self._header = None
+        self._pending += data[: self._room]
         self._room -= min(len(data), self._room)
         return idle
 
     def _ending(self) -> bytes:
         dropped = self.total - (PER_RUN - 2 * TAIL - self._room)
+        last = b"" if not self._tail or self._tail.endswith(b"\n") else b"\n"  # the next run begins a line
         if dropped <= 0:
-            return b""
+            return last
         if dropped <= TAIL:
-            return bytes(self._tail[-dropped:])
+            return bytes(self._tail[-dropped:]) + last
         end = _from_character(bytes(self._tail))
-        return f"\n... {amount(dropped - len(end))} dropped ...\n".encode() + end
+        return f"\n... {amount(dropped - len(end))} dropped ...\n".encode() + end + last
 
     def _complain(self, error: Exception) -> None:
         if self.problem is None:
@@ -132,13 +139,15 @@ class Recording:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
-        log.header(f"== run {context.run_id} attempt {context.attempt} at {stamp(clock.now())}")
+        began = clock.now()
+        log.header(lambda: f"== run {context.run_id} attempt {context.attempt} at {stamp(began)}")
 
     async def __aenter__(self) -> None:
         self._log.on_news = self._news
 
     async def __aexit__(self, *_: object) -> None:
         self._log.on_news = _nobody
+        self._log.over = True
         if self._log.path is not None and self._log.total:
             last = asyncio.ensure_future(self._clock.offload(self._log.close))
             # Threads may all be stuck: then the file is complete as soon as one is free.
@@ -146,7 +155,8 @@ class Recording:
 
     def _news(self) -> None:
         with suppress(RuntimeError):  # the loop has closed
-            self._loop.call_soon_threadsafe(self._start)
+            # Not in the context of the run, whose prints are its output: what writing says is ours.
+            self._loop.call_soon_threadsafe(self._start, context=contextvars.Context())
 
     def _start(self) -> None:
         if self._task is None:

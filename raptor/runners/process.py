@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
@@ -23,12 +23,16 @@ from raptor.runners.group import Ended, Group, environment, how_it_ended, how_it
 from raptor.runners.output import Capture, Recording, RunLog
 from raptor.runners.text import TRACEBACK, lines, one_line
 from raptor.service import Service
-from raptor.task import Outcome, Result
+from raptor.task import Outcome, Result, Verdict
 
 CHILD = str(Path(__file__).with_name("child.py"))
 LONGEST = 128 * 1024  # bytes in a line of the private pipe
 LINES_AT_ONCE = 100  # of those that come together; the last ones count
 FACTS = ("run_id", "service", "scheduler", "attempt", "planned", "key", "data")
+OF_A_TASK = (
+    "id", "queue", "service", "priority", "due", "created", "attempts", "max_attempts", "key", "parent", "started",
+    "previous",
+)  # fmt: skip
 
 
 class Answer(msgspec.Struct, tag_field="type", tag="answer"):
@@ -36,6 +40,8 @@ class Answer(msgspec.Struct, tag_field="type", tag="answer"):
 
     info: str
     error: str | None
+    value: Any = None
+    decision: Verdict | None = None
 
 
 class Step(msgspec.Struct, tag_field="type", tag="progress"):
@@ -59,7 +65,7 @@ class ProcessRunner:
         assert service.function is not None
         async with Recording(log, context, self._clock):
             try:
-                request = _request(service.function, context)
+                request = _request(service.function, context, service.batch is not None)
             except ValueError as error:
                 return _refused(str(error))
             return await self._ask(request, service, context, log)
@@ -129,13 +135,14 @@ def _read(line: bytes) -> Answer | Step | None:
         return None
 
 
-def _request(function: Function, context: Context) -> bytes:
+def _request(function: Function, context: Context, batch: bool) -> bytes:
     name = name_of(function)
     if isinstance(name, str):
         raise ValueError(f"its function cannot be run in a process of its own: {name}")
-    facts = {fact: getattr(context, fact) for fact in FACTS}
     try:
-        return json.dumps({"name": name._asdict(), "path": sys.path, "context": facts}).encode()
+        facts = {fact: msgspec.to_builtins(getattr(context, fact)) for fact in FACTS}
+        facts["task"] = context.task and {fact: getattr(context.task, fact) for fact in OF_A_TASK}
+        return json.dumps({"name": name._asdict(), "path": sys.path, "batch": batch, "context": facts}).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"its data cannot be sent to another process: {error}") from None
 
@@ -159,11 +166,11 @@ def _result(ended: Ended, answer: Answer | None, limit_s: float | None, tail: st
         why = how_it_timed_out(limit_s, ended)
         return Result(outcome=Outcome.TIMED_OUT, info=why, error=why, tail=tail)
     if answer is None:
-        why = how_it_ended(ended.status)
+        why = how_it_ended(ended)
         if ended.status is not None and ended.status >= 0:
             why = f"its process ended before the function did: {why}"
         return Result(outcome=Outcome.FAILED, info=why, error=why, tail=tail, died=True)
     info = one_line(answer.info)
     if answer.error is None:
-        return Result(outcome=Outcome.OK, info=info, tail=tail)
+        return Result(outcome=Outcome.OK, info=info, tail=tail, value=answer.value, decision=answer.decision)
     return Result(outcome=Outcome.FAILED, info=info, error=lines(answer.error, TRACEBACK), tail=tail)

@@ -1,7 +1,7 @@
 """Python functions: async ones on the event loop, sync ones in a thread, isolated ones in a process of their own.
 
-A sync function with a timeout is isolated, because a thread cannot be stopped. What a thread or an async function
-prints goes to the node's own stdout, not into the run's output: `ctx.log` does, and all that an isolated one prints.
+A sync function with a timeout is isolated, because a thread cannot be stopped. What an isolated one prints is in the
+run's output; what the others print is too where the process asked for it, see printed.py. `ctx.log` always is.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import inspect
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from raptor.clock import Clock
@@ -18,10 +19,11 @@ from raptor.errors import BadInput
 from raptor.runners import Context, Progress, time_limit
 from raptor.runners.functions import Function, Shape, is_generator, name_of, shape
 from raptor.runners.output import Recording, RunLog
+from raptor.runners.printed import OUTPUT
 from raptor.runners.process import ProcessRunner
 from raptor.runners.text import logger, one_line, raised, returned
 from raptor.service import Service
-from raptor.task import Outcome, Result
+from raptor.task import Outcome, Result, Verdict
 
 CANCEL_GRACE_S = 1.0
 CLOSE_GRACE_S = 0.1
@@ -39,6 +41,7 @@ class Plan(NamedTuple):
 class Answer(NamedTuple):
     info: str
     error: str | None = None
+    value: Any = None
 
 
 class PythonRunner:
@@ -60,13 +63,16 @@ class PythonRunner:
             plan = self._plan(service)
         except BadInput as error:
             return Result(outcome=Outcome.FAILED, info=one_line(str(error)), error=str(error))
+        if plan.shape.missing and context.task is None:
+            why = f"nobody gives it {', '.join(plan.shape.missing)}: put it as a task, with data"
+            return Result(outcome=Outcome.FAILED, info=why, error=why)
         if plan.isolated:
             return await self._process.run(service, context, log)
         async with Recording(log, context, self._clock):
             call = _call(plan, context, log)
             if plan.shape.is_async:
-                return await self._on_loop(_Attempt(call), time_limit(service), log)
-            answer = await self._clock.offload(_in_thread, call)
+                return await self._on_loop(_Attempt(call, log), time_limit(service), log)
+            answer = await self._clock.offload(_in_thread, call, log)
             return _result(answer, log)
 
     def _plan(self, service: Service) -> Plan:
@@ -78,7 +84,9 @@ class PythonRunner:
     async def _on_loop(self, attempt: _Attempt, limit_s: float | None, log: RunLog) -> Result:
         work = asyncio.ensure_future(attempt.go())
         try:
-            await asyncio.wait({work}, timeout=limit_s)
+            await asyncio.sleep(0)  # one that waits for nothing needs no timer
+            if not work.done():
+                await asyncio.wait({work}, timeout=limit_s)
         except asyncio.CancelledError:
             await self._stop(work, attempt)
             raise
@@ -107,14 +115,17 @@ class PythonRunner:
 class _Attempt:
     """One call of an async function. Its task never fails: asyncio lets SystemExit in a task end the loop."""
 
-    def __init__(self, call: Callable[[], Any]) -> None:
+    def __init__(self, call: Callable[[], Any], log: RunLog) -> None:
         self._call = call
+        self._log = log
         self._coroutine: Any = None
 
     async def go(self) -> Answer:
+        OUTPUT.set(self._log)  # in the context of its own task, which ends with it
         try:
             self._coroutine = self._call()
-            return Answer(returned(await self._coroutine))
+            value = await self._coroutine
+            return Answer(returned(value), None, value)
         except BaseException as error:
             return Answer(*raised(error))
 
@@ -172,10 +183,7 @@ def _plan(service: Service) -> Plan:
         raise BadInput(f"{where}: {function!r} cannot be called: give a function")
     if is_generator(function):
         raise BadInput(f"{where}: is a generator, and calling it runs nothing: return instead of yielding")
-    form = shape(function)
-    if form.missing:
-        names = ", ".join(form.missing)
-        raise BadInput(f"{where}: nobody gives it {names}: it may take `ctx`, whose data holds what was asked for")
+    form = shape(function, batch=service.batch is not None)
     isolated = service.isolate or bool(service.timeout_s and not form.is_async)
     if isolated and isinstance(problem := name_of(function), str):
         need = "isolate" if service.isolate else "the timeout of a sync function"
@@ -185,12 +193,13 @@ def _plan(service: Service) -> Plan:
 
 def _call(plan: Plan, context: Context, log: RunLog) -> Callable[[], Any]:
     if plan.shape.context is None:
-        return plan.function
+        return plan.function if context.task is None else partial(plan.shape.call, plan.function, context)
     bound = replace(context, log=logger(context.service, _Stream(log)), on_progress=_Latest(context.on_progress).offer)
     return lambda: plan.shape.call(plan.function, bound)
 
 
-def _in_thread(call: Callable[[], Any]) -> Answer:
+def _in_thread(call: Callable[[], Any], log: RunLog) -> Answer:
+    OUTPUT.set(log)  # offloaded work has a context of its own
     try:
         value = call()
     except BaseException as error:
@@ -198,9 +207,12 @@ def _in_thread(call: Callable[[], Any]) -> Answer:
     if inspect.iscoroutine(value):
         value.close()
         return Answer("it returned a coroutine, which nobody ran", "declare it with `async def`, or await inside")
-    return Answer(returned(value))
+    return Answer(returned(value), None, value)
 
 
 def _result(answer: Answer, log: RunLog) -> Result:
     outcome = Outcome.OK if answer.error is None else Outcome.FAILED
-    return Result(outcome=outcome, info=answer.info, error=answer.error, tail=log.tail())
+    value, decision = (None, answer.value) if isinstance(answer.value, Verdict) else (answer.value, None)
+    return Result(
+        outcome=outcome, info=answer.info, error=answer.error, tail=log.tail(), value=value, decision=decision
+    )

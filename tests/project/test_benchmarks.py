@@ -1,12 +1,14 @@
 """The benchmarks run, with or without what they compare with. How fast anything is, no test says."""
 
 import json
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.statements import Statements
 from tests.project.conftest import Run
 
 
@@ -60,3 +62,85 @@ def test_a_tick_over_many_services_is_measured(bench: Any) -> None:
     figures = {row["what"]: row["values"]["Raptor"] for row in numbers["figures"]}
     weight = figures["registered service, memory"]
     assert weight == "run make bench" or weight > 0
+
+
+def test_timers_of_the_wheel_are_measured(bench: Any) -> None:
+    printed, numbers = bench("wheel")
+    rows = {row["what"]: row for row in numbers["targets"]}
+    assert any("time / heapq" in what for what in rows)
+    assert all(row["value"] > 0 for row in rows.values())
+    assert all(f"| {named(row)} |" in printed for row in rows.values())
+
+
+def named(row: dict[str, Any]) -> str:
+    return f"{row['what']} ({', '.join(row['spec'])})" if row["spec"] else row["what"]
+
+
+HUEY = {"put, 100 callers / Huey", "drain of 5,000 / Huey"}
+APS = {"drain of 5,000 / APScheduler, SQLite"}
+
+QUEUES = {
+    "puts": {
+        "put, one caller / raw SQLite",
+        "put, one caller, blocking / raw SQLite",
+        "put, 100 callers / Huey",
+        "put_many(1,000) / raw SQLite",
+    },
+    "drain": {"drain of 5,000 / raw SQLite", "drain of 5,000 / Huey", "drain of 5,000 / APScheduler, SQLite"},
+    "due": {
+        "500 tasks over 2 s, late p50",
+        "500 tasks over 2 s, late p99",
+        "100 put by another process 50 ms before, late p99",
+    },
+    "backlog": {
+        "20,000 far tasks pending, memory beyond empty",
+        "20,000 far tasks pending, start to first run",
+        "20,000 far tasks pending, at rest for 3 s",
+        "20,000 far tasks pending, put / empty",
+        "20,000 far tasks pending, drain / empty",
+    },
+    "functions": set[str](),
+    "churn": {
+        "500 tasks/s for 3 s, speed, last quarter / first",
+        "500 tasks/s for 3 s, file, last quarter / first",
+    },
+}
+"""What each part of the queues is held to."""
+
+
+@pytest.mark.parametrize("part", QUEUES)
+def test_queues_are_measured_beside_what_is_there(bench: Any, part: str) -> None:
+    printed, numbers = bench(part)
+    rows = {row["what"]: row for row in numbers["targets"]}
+    assert rows.keys() == QUEUES[part]
+    for what, row in rows.items():
+        assert isinstance(row["value"], float | int) or row["value"] == "run make bench", what
+        assert f"| {what} |" in printed
+    assert numbers["figures"]
+    told = [value for row in numbers["figures"] for value in row["values"].values()]
+    assert all(value == "run make bench" or value > 0 for value in told)
+
+
+@pytest.mark.parametrize("part", ["puts", "drain"])
+def test_without_its_peers_a_queue_is_measured_all_the_same(bench: Any, tmp_path: Path, part: str) -> None:
+    absent = "import sys\nsys.modules |= dict.fromkeys(('huey', 'sqlalchemy'))\n"
+    (tmp_path / "sitecustomize.py").write_text(absent)
+    _, numbers = bench(part, PYTHONPATH=str(tmp_path))
+    for row in numbers["targets"]:
+        if row["what"] in HUEY | APS:
+            assert (row["value"], row["verdict"]) == ("run make bench", "not measured")
+        else:
+            assert row["value"] > 0
+
+
+def test_a_node_at_rest_is_seen_to_ask_nothing_because_all_that_is_asked_is_counted(tmp_path: Path) -> None:
+    statements = Statements()
+    with statements.watch():
+        connection = sqlite3.connect(tmp_path / "one.sqlite")
+    connection.execute("SELECT 1")
+    with statements.count():
+        assert statements.counted == 0
+        connection.execute("SELECT 1")
+    connection.execute("SELECT 1")
+    assert statements.counted == 1
+    connection.close()

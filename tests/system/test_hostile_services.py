@@ -74,7 +74,7 @@ async def hostile(clock: Clock, service: Service, path: Path | None = None, **co
 DEATHS = [
     (isolated(functions.segfault), "killed by SIGSEGV"),
     (isolated(functions.abort), "killed by SIGABRT"),
-    (isolated(functions.kill_own_group), "killed by SIGKILL"),
+    (isolated(functions.kill_own_group), "killed by signal 9 (not by raptor)"),
     (isolated(functions.kill_parent_politely), "killed by SIGTERM"),
     (isolated(functions.leave), "its process ended before the function did: exit status 7"),
 ]

@@ -93,9 +93,18 @@ def test_a_run_keeps_a_beginning_and_an_end_and_counts_the_rest(path: Path) -> N
 
 
 def test_a_run_that_just_fits_has_nothing_dropped(path: Path) -> None:
-    text = os.urandom(PER_RUN - TAIL)
+    text = os.urandom(PER_RUN - TAIL - 1) + b"\n"
     written(path, text)
     assert path.read_bytes() == text
+
+
+def test_a_line_that_was_not_ended_does_not_swallow_the_header_of_the_next_run(path: Path) -> None:
+    for number in (1, 2):
+        log = RunLog(path)
+        log.header(f"== run {number}".strip)
+        log.write(b"no newline")
+        log.close()
+    assert content(path) == "== run 1\nno newline\n== run 2\nno newline\n"
 
 
 def test_memory_is_bounded_while_the_disk_is_slow(path: Path) -> None:
@@ -107,7 +116,7 @@ def test_memory_is_bounded_while_the_disk_is_slow(path: Path) -> None:
 
 def test_files_are_rotated_by_size(path: Path) -> None:
     for number in range(8):
-        written(path, b"%d" % number * (PER_FILE // 2))
+        written(path, b"%d" % number * (PER_FILE // 2 - 1) + b"\n")
     names = sorted(each.name for each in path.parent.iterdir())
     assert names == ["service.log", "service.log.1", "service.log.2"]
     assert len(names) == FILES

@@ -75,7 +75,7 @@ async def test_an_error_comes_back_with_the_traceback_of_the_function(system_clo
 async def test_data_that_is_not_json_is_refused(system_clock: Clock) -> None:
     result = await run(system_clock, isolated(functions.hello), data=object())
     assert (result.outcome, result.died) == (Outcome.FAILED, False)
-    assert result.info.startswith("its data cannot be sent to another process: Object of type object")
+    assert result.info.startswith("its data cannot be sent to another process: Encoding objects of type object")
 
 
 @pytest.mark.parametrize(

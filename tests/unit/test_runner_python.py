@@ -343,7 +343,12 @@ async def test_partials_and_objects_are_functions_too(clock: Clock) -> None:
 
 async def test_a_service_is_looked_at_once(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[object] = []
-    monkeypatch.setattr("raptor.runners.python.shape", lambda function: looks.append(function) or shape(function))
+
+    def look(function: Any, *, batch: bool) -> Any:
+        looks.append(function)
+        return shape(function, batch=batch)
+
+    monkeypatch.setattr("raptor.runners.python.shape", look)
 
     async def work(ctx: Context) -> None: ...
 
@@ -351,6 +356,12 @@ async def test_a_service_is_looked_at_once(clock: Clock, monkeypatch: pytest.Mon
     for _ in range(3):
         await trial.run()
     assert looks == [work]
+
+
+async def test_a_function_that_needs_data_is_not_called_without_a_task(clock: Clock) -> None:
+    result = await Trial(clock, service(needy)).run()
+    assert result.outcome is Outcome.FAILED
+    assert result.info == "nobody gives it rows, size: put it as a task, with data"
 
 
 def generator() -> Any:
@@ -383,7 +394,6 @@ def replaced() -> None: ...  # type: ignore[no-redef]
         (service("text"), "cannot be called"),  # type: ignore[arg-type]
         (service(generator), "generator"),
         (service(async_generator), "generator"),
-        (service(needy), "nobody gives it rows, size"),
         (service(lambda: 1, isolate=True), "isolate needs a process of its own, .*top level"),
         (service(lambda: 1, timeout_s=5), "the timeout of a sync function needs a process of its own"),
         (service(functools.partial(original), isolate=True), "no name to import"),

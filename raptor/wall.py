@@ -1,0 +1,12 @@
+"""The wall clock alone, for what neither waits nor measures: raptor.clock brings an event loop along."""
+
+from __future__ import annotations
+
+import time
+
+
+class WallClock:
+    """The machine's time: UTC, seconds since the epoch."""
+
+    def now(self) -> float:
+        return time.time()
