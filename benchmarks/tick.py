@@ -18,11 +18,11 @@ from time import thread_time
 from benchmarks.report import RAPTOR, Figures, Result, Target, Value
 from benchmarks.rounds import fast
 from benchmarks.services import named, nothing, services
+from raptor.catalogue import Catalogue
 from raptor.clock import VirtualClock
+from raptor.cycle import Cycle
 from raptor.events import Event, Events
 from raptor.rows import Definition, Scheduled, ServiceTiming
-from raptor.service import Catalogue
-from raptor.source import Cycle
 from raptor.state.memory import MemoryStore
 from raptor.timetable import Timetable
 

@@ -138,13 +138,31 @@ def _found(service: Service, timing: Timing, row: ServiceTiming, check: Check) -
             return _passed_by(service, timing, row, check, behind, "missed", "node down")
         if service.missed == "all" and count > 1:
             return _catch_up(service, timing, row, check, behind[1])
+    if row.open is not None and planned < check.up_since and service.missed == "all" and count > 1:
+        return _caught_up_again(service, timing, row, check, last)
     if count > 1:
         return _coalesced(service, timing, row, check, last, count)
-    if row.open is not None:  # another try does not move its slot
-        attempt = row.attempts + 1
-        return Due(service=service, planned=planned, slot=planned, attempt=attempt, reason=f"attempt {attempt}")
+    if row.open is not None:
+        return _another_try(service, row, planned)
     slot = _anchor(timing, check, planned)
     return Due(service=service, planned=planned, slot=slot, attempt=1, reason=_since(row, timing, check))
+
+
+def _another_try(service: Service, row: ServiceTiming, planned: float) -> Due:
+    """It does not move its slot."""
+    attempt = row.attempts + 1
+    return Due(service=service, planned=planned, slot=planned, attempt=attempt, reason=f"attempt {attempt}")
+
+
+def _caught_up_again(service: Service, timing: Timing, row: ServiceTiming, check: Check, last: float) -> Due | NotDue:
+    """A missed slot that failed is tried until the next slot of all comes; then the next missed one has its turn."""
+    planned = _pending(row)
+    if row.last_start is None or last <= row.last_start:
+        return _another_try(service, row, planned)
+    closed = _range(service, check, planned, planned, 1, "failed", row.last_info)
+    after = rounded(timing.after(slot=planned, end=planned, origin=row.origin or planned))
+    found = _found(service, timing, msgspec.structs.replace(row, next_due=after, open=None, retry_at=None), check)
+    return msgspec.structs.replace(found, closed=(closed, *found.closed))
 
 
 def _coalesced(

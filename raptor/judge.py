@@ -10,8 +10,8 @@ import msgspec
 from raptor.due import LONGEST_RETRY_S, Due, rounded
 from raptor.rows import ServiceTiming
 from raptor.service import Service
-from raptor.task import Dead, Done, Outcome, Result, Retry, Run, Verdict
-from raptor.timing import Timing
+from raptor.task import Dead, Done, Outcome, Result, Retry, Run, Slot, Verdict
+from raptor.timing import Every, Timing
 
 
 def judge(
@@ -28,7 +28,7 @@ def judge(
     return Retry(at=rounded(now + backoff_s(service, timing, failures, rng)))
 
 
-def backoff_s(service: Service, timing: Timing, failures: int, rng: random.Random) -> float:
+def backoff_s(service: Service, timing: Timing | None, failures: int, rng: random.Random) -> float:
     """1, 2, 4, ... s, up to an hour and never beyond the service's own interval, less a little chance."""
     from tenacity import RetryCallState, wait_exponential  # slow to import, and only a failure needs it
 
@@ -36,9 +36,34 @@ def backoff_s(service: Service, timing: Timing, failures: int, rng: random.Rando
     state.attempt_number = min(failures, 64)  # beyond that the power only overflows
     wait = service.backoff or wait_exponential(multiplier=1, exp_base=2, max=LONGEST_RETRY_S)
     full = min(float(wait(state)), LONGEST_RETRY_S)
-    if timing.every_s is not None:
+    if timing is not None and timing.every_s is not None:
         full = min(full, timing.every_s)
     return full * (1 - 0.1 * rng.random())
+
+
+def passed_by(service: Service, timing: Timing, run: Run, row: ServiceTiming, planned: float) -> tuple[Slot, ...]:
+    """The slots of a grid that came while the run for `planned` went on: the row after it plans none of them."""
+    assert run.end is not None
+    if not (isinstance(timing, Every) and timing.anchor == "grid") or row.open is not None:
+        return ()
+    origin = planned if row.origin is None else row.origin
+    ran = max(planned, origin)
+    first = rounded(timing.after(slot=ran, end=ran, origin=origin))
+    last, count = timing.latest(first, row.next_due - 1e-6)
+    if not count:
+        return ()
+    skips = service.overlap == "skip"
+    slot = Slot(
+        service=service.name,
+        planned=first,
+        last=last,
+        count=count,
+        verdict="skipped" if skips else "coalesced",
+        reason="overlap" if skips else "one run for all",
+        scheduler=run.scheduler,
+        recorded=run.end,
+    )
+    return (slot,)
 
 
 def advance(due: Due, timing: Timing, row: ServiceTiming | None, run: Run, verdict: Verdict) -> ServiceTiming:
@@ -48,7 +73,7 @@ def advance(due: Due, timing: Timing, row: ServiceTiming | None, run: Run, verdi
     old = row or ServiceTiming(next_due=due.planned, interval_seconds=every)
     # The first slot is the origin of a grid. A new interval begins a new one, and so does a clock that was set back.
     keeps = old.origin is not None and old.interval_seconds == every and old.origin <= due.slot
-    origin = old.origin if keeps and old.origin is not None else due.slot
+    origin = old.origin if keeps and old.origin is not None else due.planned
     seen = msgspec.structs.replace(
         old,
         last_run_id=run.id,
@@ -78,5 +103,12 @@ def advance(due: Due, timing: Timing, row: ServiceTiming | None, run: Run, verdi
             )
         case _:
             return msgspec.structs.replace(
-                seen, failures=old.failures + 1, attempts=0, open=None, retry_at=None, next_due=following
+                seen,
+                failures=old.failures + 1,
+                attempts=0,
+                open=None,
+                retry_at=None,
+                next_due=following,
+                interval_seconds=every,
+                origin=origin,
             )

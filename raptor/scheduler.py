@@ -6,33 +6,19 @@ Services run in tasks of their own, never inside a message, so a scheduler alway
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from raptor.actor import Actor, Caller, Stop
+from raptor.cycle import Cycle
 from raptor.exits import Reason
-from raptor.rows import CycleResult, Definition
-from raptor.runners import Runner
-from raptor.service import Service
-from raptor.source import Cycle
-from raptor.timetable import Timetable
-from raptor.turn import Lanes, Logs, turn
+from raptor.rows import Definition, line_of
+from raptor.turn import Lanes, turn
+from raptor.workshop import Workshop
 
 STALL_S = 5.0
 """How late an armed check may be, with nothing running, before the scheduler counts as stalled."""
-
-
-@dataclass
-class Workshop:
-    """What the schedulers of a node work with. It is filled before they start, and outlives each of them."""
-
-    timetable: Timetable
-    runners: Mapping[str, Runner]
-    logs: Logs
-    catalogue: Mapping[str, Service] = field(default_factory=dict[str, Service])
-    definitions: dict[str, Definition] = field(default_factory=dict[str, Definition])
-    turns: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, "asyncio.Task[None]"])  # the latest of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +57,7 @@ class Scheduler(Actor):
             workshop.timetable,
             self.runtime.clock,
             self.runtime.events,
+            partial(_is_shared, workshop, name),
         )
         self._lanes = Lanes(1)
         self._stopping = False
@@ -143,7 +130,7 @@ class Scheduler(Actor):
         """The original's keys, and the rest."""
         cycle, state = self._cycle, self._cycle.state
         definition = cycle.definition
-        results = cycle.last_results if state is None else state.results
+        results = cycle.last_results if state is None else state.told
         return {
             "name": definition.name,
             "state": "stopping" if self._stopping else "paused" if definition.paused else "running",
@@ -151,7 +138,7 @@ class Scheduler(Actor):
             "current_service": None if state is None else state.current_service,
             "current_since": None if state is None or state.current_run is None else state.current_run.start,
             "remaining_services": [] if state is None else list(state.services_queue),
-            "completed_count": 0 if state is None else len(state.results),
+            "completed_count": 0 if state is None else len(results),
             "results": [line_of(result) for result in results],
             "periodic_enabled": not definition.paused,
             "periodic_services": [entry.name for entry in definition.services],
@@ -169,6 +156,7 @@ class Scheduler(Actor):
         return self._cycle.state is None and at is not None and self.runtime.clock.now() - at > STALL_S
 
 
-def line_of(result: CycleResult) -> list[object]:
-    """[name, ok or error, info], as the original has it."""
-    return [result.run.service, "ok" if result.verdict == "done" else "error", result.reason or result.run.info]
+def _is_shared(workshop: Workshop, scheduler: str, service: str) -> bool:
+    """Whether another scheduler has the service on its list."""
+    others = (definition for name, definition in workshop.definitions.items() if name != scheduler)
+    return any(entry.name == service for definition in others for entry in definition.services)

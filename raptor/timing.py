@@ -31,6 +31,7 @@ __all__ = [
     "check_name",
     "check_zone",
     "explain",
+    "has_timing",
     "parse_cron",
     "parse_schedule",
     "seconds",
@@ -100,6 +101,11 @@ class Every(msgspec.Struct, frozen=True):
         from raptor.trigger import interval_times  # APScheduler is slow to import
 
         return interval_times(self.every_s, now, n)
+
+
+def has_timing(service: Service) -> bool:
+    """Whether a service says itself when it runs."""
+    return bool(service.every_s or service.cron or service.trigger)
 
 
 def timing_of(service: Service, *, every_s: float | None, cron: str | None, interval_s: float | None) -> Timing:

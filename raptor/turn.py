@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from raptor.clock import Clock
-from raptor.judge import judge
 from raptor.runners import Context, Progress, Runner
 from raptor.runners.output import RunLog
-from raptor.source import Source, Unit
+from raptor.source import Source, U, Unit
 from raptor.task import Again, Outcome, Result
 
 
@@ -22,12 +21,17 @@ class Logs:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
         self.progress: dict[str, Progress] = {}  # of what runs
+        self._paths: dict[str, Path] = {}
 
     def progressed(self, run: str, progress: Progress) -> None:
         self.progress[run] = progress
 
     def path(self, service: str) -> Path | None:
-        return None if self.folder is None else self.folder / f"{service}.log"
+        if self.folder is None:
+            return None
+        if service not in self._paths:
+            self._paths[service] = self.folder / f"{service}.log"
+        return self._paths[service]
 
     def open(self, service: str) -> RunLog:
         return RunLog(self.path(service))
@@ -41,20 +45,22 @@ class Lanes:
         self._tasks: set[asyncio.Task[None]] = set()
         self._breakable: set[asyncio.Task[Any]] = set()
         self._broken_off = False
+        self._ended: asyncio.Future[None] | None = None
+        self._failed: asyncio.Task[None] | None = None
 
     async def free(self) -> int:
         """Wait until there is room; -> how much."""
-        while len(self._tasks) >= self._count:
-            await self._wait()
+        await self._wait_for(self._count - 1)
         return self._count - len(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.add(asyncio.get_running_loop().create_task(work))
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._end)
 
     async def finish(self) -> None:
         """Wait for what runs."""
-        while self._tasks:
-            await self._wait()
+        await self._wait_for(0)
 
     @contextmanager
     def breakable(self) -> Generator[None]:
@@ -75,13 +81,24 @@ class Lanes:
         for task in self._breakable:
             task.cancel()
 
-    async def _wait(self) -> None:
-        done, self._tasks = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
+    async def _wait_for(self, count: int) -> None:
+        """Until no more than so many run. Not with asyncio.wait, which looks at all of them each time."""
+        while len(self._tasks) > count and self._failed is None:
+            self._ended = asyncio.get_running_loop().create_future()
+            await self._ended
+        if self._failed is not None:
+            self._failed.result()
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        failed = task.cancelled() or task.exception() is not None  # of each: asyncio complains of one never looked at
+        if failed and self._failed is None:
+            self._failed = task
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
 
 
-async def turn(source: Source, runners: Mapping[str, Runner], clock: Clock, lanes: Lanes, logs: Logs) -> None:
+async def turn(source: Source[U], runners: Mapping[str, Runner], clock: Clock, lanes: Lanes, logs: Logs) -> None:
     """Until the source has no more: what is due, as far as there is room."""
     while units := await source.take(await lanes.free()):
         for unit in units:
@@ -90,27 +107,19 @@ async def turn(source: Source, runners: Mapping[str, Runner], clock: Clock, lane
 
 
 async def run(
-    source: Source, runners: Mapping[str, Runner], clock: Clock, unit: Unit, lanes: Lanes, logs: Logs
+    source: Source[U], runners: Mapping[str, Runner], clock: Clock, unit: U, lanes: Lanes, logs: Logs
 ) -> None:
     """One unit, from its attempt to its durable verdict."""
     result, interrupted = await attempt(runners[unit.service.kind], clock, unit, lanes, logs)
     now = clock.now()
-    verdict = Again(now) if interrupted else judge(unit.due, unit.timing, result, unit.row, now=now, rng=clock.rng)
+    verdict = Again(now) if interrupted else unit.judge(result, now, clock.rng)
     await source.settle(unit, result, verdict)
 
 
 async def attempt(runner: Runner, clock: Clock, unit: Unit, lanes: Lanes, logs: Logs) -> tuple[Result, bool]:
     """Run it; -> its result, and whether it was us who broke it off."""
-    service, started = unit.service, unit.run
-    context = Context(
-        run_id=started.id,
-        service=service.name,
-        scheduler=started.scheduler,
-        attempt=started.attempt,
-        planned=started.planned,
-        key=f"{service.name}@{started.planned:.6f}",
-        on_progress=lambda progress: logs.progressed(started.id, progress),
-    )
+    service = unit.service
+    context: Context = unit.context(lambda progress: logs.progressed(context.run_id, progress))
     try:
         with lanes.breakable():
             if service.jitter_s:
@@ -119,4 +128,4 @@ async def attempt(runner: Runner, clock: Clock, unit: Unit, lanes: Lanes, logs: 
     except asyncio.CancelledError:
         return Result(outcome=Outcome.INTERRUPTED, info="interrupted"), True
     finally:
-        logs.progress.pop(started.id, None)
+        logs.progress.pop(context.run_id, None)

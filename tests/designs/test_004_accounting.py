@@ -23,6 +23,7 @@ services = st.lists(
             "missed": st.sampled_from(["once", "skip", "all"]),
             "on_crash": st.sampled_from(["rerun", "skip"]),
             "overlap": st.sampled_from(["skip", "queue"]),
+            "anchor": st.sampled_from(["slot", "grid"]),
         }
     ),
     min_size=1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import Counter
 
 import pytest
@@ -10,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raptor.clock import VirtualClock
-from raptor.commands import exit_code
+from raptor.commands import COMMANDS, exit_code
 from raptor.errors import AlreadyRunning, BadInput, NoSuchName, NotRunning
+from raptor.glance import finish
 from raptor.supervisor import Supervisor
 from tests.designs.world import DAY, HOUR, MINUTE, TEN, World
 
@@ -72,7 +74,7 @@ async def test_schedule_adds_removes_and_refuses_what_it_does_not_know(world: Wo
 async def test_a_scheduler_that_runs_is_not_started_twice_and_an_unknown_one_not_stopped(world: World) -> None:
     world.service("a")
     await world.start()
-    with pytest.raises(AlreadyRunning) as twice:
+    with pytest.raises(AlreadyRunning, match=r"^scheduler main runs already: `raptor stop main` stops it") as twice:
         await world.node.start("main", "1h")
     assert exit_code(twice.value) == 5
     with pytest.raises(NoSuchName):
@@ -188,7 +190,7 @@ async def test_a_run_by_hand_takes_the_claim_and_leaves_the_timing_alone(world: 
     before = await world.row("a")
     by_hand = asyncio.ensure_future(world.node.run("a"))
     await world.until(HOUR / 2 + 5)
-    with pytest.raises(AlreadyRunning, match="by hand") as held:
+    with pytest.raises(AlreadyRunning, match=r"^service a runs already: a run by hand has it; wait") as held:
         await world.node.run("a")
     assert exit_code(held.value) == 5
     answer = await by_hand
@@ -346,7 +348,7 @@ async def test_the_rest_of_a_cycle_can_be_dropped_while_the_scheduler_is_stopped
         world.service(name, takes=10)
     await world.start()
     await world.until(5)
-    with pytest.raises(AlreadyRunning):
+    with pytest.raises(AlreadyRunning, match=r"^scheduler main runs already: `raptor stop main` first$"):
         await world.node.call("reset", scheduler="main")
     await world.node.stop("main")
     assert await world.state() is not None
@@ -375,9 +377,9 @@ async def test_schedulers_run_under_a_users_own_supervisor(world: World) -> None
     from raptor.rows import Definition, Scheduled
     from raptor.runners.python import PythonRunner
     from raptor.runtime import Runtime
-    from raptor.scheduler import Workshop
     from raptor.timetable import Timetable
     from raptor.turn import Logs
+    from raptor.workshop import Workshop
 
     world.service("a")
     runtime = Runtime(world.clock)
@@ -393,3 +395,25 @@ async def test_schedulers_run_under_a_users_own_supervisor(world: World) -> None
     assert mine is not None
     await world.until(5 * MINUTE + 1)
     assert world.times("a") == [n * 60.0 for n in range(6)]
+
+
+# The table
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_of_the_table_is_where_it_says(name: str) -> None:
+    run = COMMANDS[name].load()
+    assert inspect.iscoroutinefunction(run)
+    assert next(iter(inspect.signature(run).parameters)) == "site"
+
+
+def test_a_command_that_waits_is_none_that_only_looks() -> None:
+    async def wait() -> None:
+        await asyncio.sleep(0)
+
+    async def answer() -> str:
+        return "at once"
+
+    assert finish(answer()) == "at once"
+    with pytest.raises(RuntimeError, match="needs `read`"):
+        finish(wait())

@@ -16,7 +16,8 @@ import pytest
 import raptor
 from raptor.clock import Clock
 from raptor.config import Config
-from raptor.connect import Connection, Running, connect, running
+from raptor.connect import Connection, connect
+from raptor.embedded import Running, running
 from raptor.errors import AlreadyRunning, NoSuchName, NotRunning
 from raptor.service import Service
 

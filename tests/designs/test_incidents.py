@@ -15,12 +15,13 @@ from raptor.janitor import Janitor
 from raptor.rows import Definition, Scheduled, SchedulerState
 from raptor.runners import RUNNERS
 from raptor.runtime import Runtime
-from raptor.scheduler import Scheduler, Workshop
+from raptor.scheduler import Scheduler
 from raptor.service import Service
 from raptor.state.memory import MemoryStore
 from raptor.task import Run
 from raptor.timetable import Timetable
 from raptor.turn import Logs
+from raptor.workshop import Workshop
 
 
 class Stuck(Scheduler):

@@ -14,16 +14,16 @@ import pytest
 from raptor.clock import Clock
 from raptor.herald import Herald
 from raptor.ref import Ref
-from raptor.rows import CycleResult
+from raptor.rows import Recorded
 from raptor.runners import Context
 from raptor.runners.output import RunLog
 from raptor.runtime import Runtime
-from raptor.scheduler import Workshop
 from raptor.service import Service
 from raptor.state.memory import MemoryStore
 from raptor.task import Outcome, Result, Run, Slot
 from raptor.timetable import Timetable
 from raptor.turn import Logs
+from raptor.workshop import Workshop
 
 FAILED = Slot(service="report", planned=10.0, last=10.0, verdict="failed", reason="no disk", recorded=11.0)
 MISSED = Slot(service="report", planned=10.0, last=40.0, count=4, verdict="missed", reason="node down", recorded=11.0)
@@ -113,8 +113,8 @@ async def test_a_cycle_in_which_something_failed_is_summed_up(clock: Clock) -> N
     recorder = Recorder()
     runtime, _ = await herald(clock, recorder)
     results = (
-        CycleResult(run=run_of("quiet"), verdict="done"),
-        CycleResult(run=run_of("report", Outcome.FAILED), verdict="failed", reason="no disk"),
+        Recorded("quiet", "done"),
+        Recorded("report", "failed", "no disk"),
     )
     runtime.events.emit("cycle_done", scheduler="main", results=results, took_s=2.0)
     runtime.events.emit("cycle_done", scheduler="main", results=results[:1], took_s=2.0)

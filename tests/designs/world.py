@@ -19,7 +19,6 @@ from raptor.rows import Definition, SchedulerState, ServiceTiming
 from raptor.runners import Context
 from raptor.runners.python import PythonRunner
 from raptor.runtime import Runtime
-from raptor.scheduler import Workshop
 from raptor.service import Service
 from raptor.site import Site
 from raptor.state.base import Record
@@ -27,6 +26,7 @@ from raptor.state.memory import MemoryStore
 from raptor.supervisor import Supervisor
 from raptor.task import Run, Slot
 from raptor.turn import Logs
+from raptor.workshop import Workshop
 
 TEN = datetime(2026, 3, 2, 10, tzinfo=UTC).timestamp()
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -62,6 +62,9 @@ class Handle:
     async def record(self, slots: Iterable[Slot], runs: Iterable[Run]) -> None:
         slots, runs = list(slots), list(runs)
         await self._write(("ledger", ""), lambda: self.image.record(slots, runs))
+
+    async def stat(self, *, now: float) -> Any:
+        return await self._read(self.image.stat(now=now))
 
     async def prune(self, *, before: float, keep: int) -> int:
         return await self.image.prune(before=before, keep=keep)
@@ -138,6 +141,9 @@ class Process(Node):
 
     def _open_store(self) -> Any:
         return self.store
+
+    def _workers(self) -> list[ChildSpec]:
+        return []
 
     def _work(self) -> list[ChildSpec]:
         return [spec for spec in super()._work() if spec.id == "schedulers"]

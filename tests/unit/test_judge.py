@@ -9,7 +9,7 @@ import pytest
 from tenacity import wait_fixed
 
 from raptor.due import Due
-from raptor.judge import advance, backoff_s, judge
+from raptor.judge import advance, backoff_s, judge, passed_by
 from raptor.rows import ServiceTiming
 from raptor.service import Service
 from raptor.task import Dead, Done, Outcome, Result, Retry, Run
@@ -126,3 +126,27 @@ def test_a_grid_keeps_its_origin_until_the_interval_changes_or_the_clock_is_set_
 def test_an_interval_under_a_second_is_stored_as_it_is() -> None:
     row = advance(due(), Every(0.25), None, run(Outcome.OK), Done())
     assert (row.interval_seconds, row.next_due) == (0.25, NOON + 0.25)
+
+
+def test_the_origin_of_a_grid_is_its_first_planned_time_though_no_run_succeeds() -> None:
+    late = Due(service=Service(name="a"), planned=NOON, slot=NOON + 9, attempt=1, reason="")
+    row = advance(late, Every(60.0, "grid"), None, run(Outcome.FAILED, NOON + 10), Dead("no disk"))
+    assert (row.origin, row.next_due, row.interval_seconds) == (NOON, NOON + 60, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "told"), [("skip", ("skipped", "overlap")), ("queue", ("coalesced", "one run for all"))]
+)
+def test_slots_of_a_grid_that_came_during_a_run_are_one_line(overlap: Any, told: tuple[str, str]) -> None:
+    grid, long = Every(60.0, "grid"), run(Outcome.OK, NOON + 200)
+    row = advance(due(), grid, None, long, Done())
+    (slot,) = passed_by(Service(name="a", overlap=overlap), grid, long, row, NOON)
+    assert (slot.planned, slot.last, slot.count) == (NOON + 60, NOON + 180, 3)
+    assert (slot.verdict, slot.reason) == told
+    assert row.next_due == NOON + 240
+
+
+def test_a_short_run_and_another_anchor_pass_nothing_by() -> None:
+    for timing, end in ((Every(60.0, "grid"), NOON + 30), (Every(60.0), NOON + 200), (Every(60.0, "end"), NOON + 200)):
+        row = advance(due(), timing, None, run(Outcome.OK, end), Done())
+        assert passed_by(Service(name="a"), timing, run(Outcome.OK, end), row, NOON) == ()

@@ -1,0 +1,380 @@
+"""Cycle: the source of a scheduler, its services one after another at each check, over the two tables.
+
+The order of writes is the promise: the timing row before the state row, each durable before the next step, so that
+whatever the moment of a crash nothing recorded runs again and at most the run in flight is repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from raptor.agenda import Agenda
+from raptor.clock import Clock
+from raptor.due import Check, Due, NotDue, clamp, skip
+from raptor.events import Events
+from raptor.faults import point
+from raptor.journal import Journal, finished, recovered, result_of
+from raptor.judge import advance, passed_by
+from raptor.planned import Planned
+from raptor.rows import CycleResult, Definition, Recorded, Scheduled, SchedulerState, ServiceTiming
+from raptor.runners.family import sweep_after_crash
+from raptor.service import Service
+from raptor.task import Again, Done, Outcome, Result, Run, Slot, Verdict
+from raptor.timetable import Claim, Timetable
+
+
+class Cycle:
+    """The services of one scheduler, one after another, at each check."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        catalogue: Mapping[str, Service],
+        timetable: Timetable,
+        clock: Clock,
+        events: Events,
+        is_shared: Callable[[str], bool] = lambda service: False,
+    ) -> None:
+        self.cycles = 0
+        self.next_check: float | None = None
+        self._name = definition.name
+        self._agenda = Agenda(definition, catalogue, timetable, clock.now())
+        self._journal = Journal(definition.name, timetable.store, clock, events)
+        self._timetable = timetable
+        self._clock = clock
+        self._events = events
+        self._is_shared = is_shared  # whether another scheduler has it on its list
+        self._next: Planned | None = None
+        self._stepped = timetable.stepped
+        self._wake = asyncio.Event()
+        self._stopping = False
+
+    # What the scheduler asks for
+
+    @property
+    def definition(self) -> Definition:
+        return self._agenda.definition
+
+    @property
+    def state(self) -> SchedulerState | None:
+        return self._journal.state
+
+    @property
+    def last_results(self) -> tuple[Recorded, ...]:
+        return self._journal.last_results
+
+    def redefine(self, definition: Definition, *, look_now: bool) -> None:
+        """A new list or interval: it holds from the next cycle on."""
+        self._agenda.redefine(definition, self._clock.now(), look_now=look_now)
+        self._wake.set()
+
+    def replace_catalogue(self, catalogue: Mapping[str, Service]) -> None:
+        self._agenda.replace_catalogue(catalogue)
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Give out nothing more; what is left of the cycle stays on disk."""
+        self._stopping = True
+        self._wake.set()
+
+    def break_off(self) -> None:
+        """Stop, and wait for nobody: neither for a store that cannot write nor for another's claim."""
+        self._journal.broken_off = True
+        self.stop()
+
+    # Source
+
+    async def take(self, room: int) -> list[Planned]:
+        while not self._stopping:
+            if self._next is not None:
+                planned, self._next = self._next, None
+                return [planned]
+            check = await self._wait_for_check()
+            if check is not None:
+                await self._begin(check)
+        return []
+
+    async def settle(self, unit: Planned, result: Result, verdict: Verdict) -> None:
+        await self._follow_clock()
+        name = unit.service.name
+        run = finished(unit.run, result, self._clock.now())
+        if isinstance(verdict, Again):
+            await self._give_back(unit, run)
+        else:
+            due, old = unit.by_the_clock(self._timetable.stepped)
+            row = advance(due, unit.timing, old, run, verdict)
+            point("before_timing")
+            await self._journal.durably(lambda: self._timetable.save(name, row))
+            point("after_timing")
+            self._timetable.release(name, run.id)
+            self._tell_ended(unit, run, verdict, row)
+            closed = (*unit.due.closed, *passed_by(unit.service, unit.timing, run, row, due.planned))
+            await self._move_on(result_of(run, verdict, closed), self._journal.queue)
+
+    # Resuming
+
+    async def open(self) -> None:
+        """Take up a cycle that a crash or a stop left unfinished."""
+        state = await self._journal.resume()
+        if state is None:
+            await self._journal.recall(len(self.definition.services))
+            return
+        self._agenda.take_up(state.slot, state.up_since, self._clock.now())
+        result, queue = await self._recover(state)
+        done = [entry.service for entry in state.told] + ([result.run.service] if result else [])
+        self._events.emit("cycle_resumed", scheduler=self._name, slot=state.slot, done=done, left=list(queue))
+        await self._move_on(result, queue)
+
+    async def _recover(self, state: SchedulerState) -> tuple[CycleResult | None, tuple[str, ...]]:
+        """What became of the run in flight: recorded just before the crash, to be repeated, or given up."""
+        run, queue = state.current_run, state.services_queue
+        if run is None:
+            return None, queue
+        row = self._timetable.row(run.service)
+        if row is not None and row.last_run_id == run.id:
+            result = recovered(run, row, state.current_closed)
+            return msgspec.structs.replace(result, closed=(*result.closed, *self._passed_by(result.run, row))), queue
+        # What it had started may have outlived the node: never two copies at a time.
+        await self._clock.offload(sweep_after_crash, run.id)
+        lost = msgspec.structs.replace(run, outcome=Outcome.INTERRUPTED, info="interrupted by a crash")
+        service = self._agenda.catalogue.get(run.service)
+        if service is None or service.on_crash == "rerun":
+            return CycleResult(run=lost, verdict="interrupted"), (run.service, *queue)
+        closed = await self._pass_over(service, "interrupted")
+        return CycleResult(run=lost, verdict="skipped", reason="interrupted", closed=closed), queue
+
+    def _passed_by(self, run: Run, row: ServiceTiming) -> tuple[Slot, ...]:
+        service = self._agenda.catalogue.get(run.service)
+        timing = None if service is None else self._agenda.timing_of_any(service)
+        return () if service is None or timing is None else passed_by(service, timing, run, row, run.planned)
+
+    # Checks
+
+    async def _wait_for_check(self) -> Check | None:
+        """Sleep until the next check; None when something changed and is to be looked at anew."""
+        await self._follow_clock()
+        if self._agenda.unclamped:
+            await self._clamp()
+        now = self._clock.now()
+        at, retries_only = self._agenda.next_check(now, caught_up=bool(self.cycles))
+        self.next_check = at
+        if at is None or at > now:
+            await self._sleep(at)
+            return None
+        self.next_check = None
+        return self._agenda.begin(at, now, retries_only=retries_only)
+
+    async def _follow_clock(self) -> None:
+        """A clock that was set moves along what was planned by it."""
+        if self._timetable.step:
+            await self._journal.durably(self._timetable.follow_clock)
+        step = self._timetable.stepped - self._stepped
+        if step:
+            self._stepped += step
+            self._agenda.follow_clock(step)
+
+    async def _clamp(self) -> None:
+        """Put right, once and for all, what was written by a clock that went ahead of this one."""
+        self._agenda.unclamped = False
+        for entry in self._agenda.listed().values():
+            row, timing = self._timetable.row(entry.name), self._agenda.timing(entry)
+            if row is None or timing is None or entry.name in self._timetable.claims:
+                continue
+            clamped = clamp(row, timing, self._clock.now())
+            if clamped is not row:
+                self._events.emit("clock_behind", service=entry.name, was=row.next_due, planned=clamped.next_due)
+                await self._journal.durably(partial(self._timetable.save, entry.name, clamped))
+
+    async def _sleep(self, until: float | None) -> None:
+        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._wake.wait())]
+        if self._agenda.waits_for_release:
+            waits.append(asyncio.ensure_future(self._timetable.released()))
+        if until is not None:
+            waits.append(asyncio.ensure_future(self._wait_until(until)))
+        await self._first_of(waits)
+
+    async def _first_of(self, waits: list[asyncio.Future[Any]]) -> None:
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        self._wake.clear()
+
+    async def _wait_until(self, when: float) -> None:
+        """Until the wall clock shows it, or is set: what was planned by it moves along then."""
+        while (left := when - self._clock.now()) > 0 and not self._timetable.step:
+            if self._timetable.stepped != self._stepped:
+                return
+            await self._clock.sleep(min(left, self._clock.slice_s))
+
+    async def _begin(self, check: Check) -> None:
+        """Ask every service of the list whether it is due; those that are make the cycle."""
+        queue: list[str] = []
+        waiting: dict[str, str] = {}
+        gates, entries = self._timetable.gates, self._agenda.listed()
+        for entry in [entry for name, entry in entries.items() if gates.get(name, check.at) <= check.at]:
+            found = await self._ask(entry, check)
+            if isinstance(found, Due):
+                queue.append(entry.name)
+            elif found is not None:
+                await self._note(found)
+                waiting[entry.name] = found.reason
+        if self._events.heard("checked"):
+            waiting |= self._agenda.reasons(check)
+        self._events.emit("checked", scheduler=self._name, at=check.at, due=list(queue), waiting=waiting)
+        if queue:
+            self._journal.begin(check, queue)
+            await self._move_on(None, tuple(queue))
+        else:
+            self._agenda.end(self._clock.now())
+
+    async def _ask(self, entry: Scheduled, check: Check) -> Due | NotDue | None:
+        """Off the event loop where the slots of a long time are counted one by one."""
+        if self._agenda.is_long_behind(entry, check):
+            return await self._clock.offload(self._agenda.ask, entry, check)
+        return self._agenda.ask(entry, check)
+
+    async def _note(self, found: NotDue) -> None:
+        """Make durable what a decision changes: the ledger first, a crash between the two must not lose the slot."""
+        changed, closed = found.row, found.closed
+        if closed:
+            await self._journal.record(closed)
+        if changed is not None:
+            await self._journal.durably(lambda: self._timetable.save(found.service.name, changed))
+        for slot in closed:
+            self._events.emit("slot_closed", slot=slot)
+
+    # Moving through the cycle
+
+    async def _move_on(self, result: CycleResult | None, queue: tuple[str, ...]) -> None:
+        """Journal a result together with the next service that starts; after the last, close the cycle."""
+        assert self.state is not None
+        results = list(self.state.results)
+        if result is not None:
+            results.append(result)
+        while queue and not self._stopping:
+            name, queue = queue[0], queue[1:]
+            found = await self._prepare(name)
+            if isinstance(found, Planned):
+                await self._journal.write(results, queue, found.run, found.due.closed)
+                if self._stopping:  # asked for meanwhile: it has not begun, and does not
+                    self._timetable.release(name, found.run.id)
+                    queue = (name, *queue)
+                    break
+                self._next = found
+                self._events.emit("service_started", scheduler=self._name, run=found.run)
+                return
+            if found is not None:
+                results.append(found)
+        await self._journal.write(results, queue, None)
+        if not queue:
+            await self._finish()
+
+    async def _prepare(self, name: str) -> Planned | CycleResult | None:
+        """The run of the next service, or what becomes of it instead."""
+        check, entry, service = self._agenda.check, self._agenda.entry(name), self._agenda.catalogue.get(name)
+        assert check is not None
+        if entry is None or service is None:
+            return await self._passed(name, service, "removed")
+        if self._agenda.is_long_behind(entry, check):
+            await self._ask(entry, check)  # it is remembered: from the look at the claim on nothing is waited for
+        if name in self.definition.paused_services:
+            return await self._passed(name, service, "paused")
+        held = self._timetable.claims.get(name)
+        if held is not None and service.overlap == "queue":
+            await self._wait_for_release(name)
+            if name in self._timetable.claims:
+                return None  # broken off
+        elif held is not None and not self._agenda.is_held(name):
+            return await self._passed(name, service, "overlap")
+        elif held is not None:
+            self._events.emit("service_skipped", service=name, reason=f"claimed by {held.holder}")
+            return None
+        timing, row = self._agenda.timing(entry), self._timetable.row(name)
+        found = self._agenda.ask(entry, check)
+        if timing is None or not isinstance(found, Due):
+            return None  # it ran elsewhere meanwhile
+        run = self._run(found)
+        self._timetable.claim(name, Claim(self._name, run.id, run.planned))
+        return Planned(due=found, run=run, timing=timing, row=row, stepped=self._stepped)
+
+    async def _wait_for_release(self, name: str) -> None:
+        while name in self._timetable.claims and not self._journal.broken_off:
+            released, woken = self._timetable.released(), self._wake.wait()
+            await self._first_of([asyncio.ensure_future(released), asyncio.ensure_future(woken)])
+
+    async def _finish(self) -> None:
+        state = await self._journal.close()
+        self.cycles += 1
+        now = self._clock.now()
+        self._agenda.end(now, resumed=bool(state.resumed))
+        self._events.emit("cycle_done", scheduler=self._name, results=self.last_results, took_s=now - state.started)
+
+    async def _give_back(self, unit: Planned, run: Run) -> None:
+        """Interrupted by a stop: as after a crash, but known."""
+        self._timetable.release(unit.service.name, run.id)
+        self._stopping = True
+        queue = self._journal.queue
+        if unit.service.on_crash == "rerun":
+            result, queue = CycleResult(run=run, verdict="interrupted"), (unit.service.name, *queue)
+        else:
+            closed = await self._pass_over(unit.service, "interrupted")
+            result = CycleResult(run=run, verdict="skipped", reason="interrupted", closed=closed)
+        self._events.emit("service_ended", scheduler=self._name, run=run, verdict="interrupted")
+        await self._move_on(result, queue)
+
+    async def _passed(self, name: str, service: Service | None, reason: str) -> CycleResult:
+        """A service of the cycle that is not run after all: removed, paused, or run by hand just now."""
+        assert self._agenda.check is not None
+        closed: tuple[Slot, ...] = ()
+        if reason != "removed" or not self._is_shared(name):  # the slot of a shared one is left to the other scheduler
+            closed = await self._pass_over(service or Service(name=name), reason)
+        now = self._clock.now()
+        run = Run(
+            id=secrets.token_hex(8), service=name, scheduler=self._name, planned=self._agenda.check.at,
+            attempt=0, start=now, end=now, info=f"skipped: {reason}",
+        )  # fmt: skip
+        self._events.emit("service_skipped", service=name, reason=reason)
+        return CycleResult(run=run, verdict="skipped", reason=reason, closed=closed)
+
+    async def _pass_over(self, service: Service, reason: str) -> tuple[Slot, ...]:
+        """Close the slot of a service without a run; -> the closed slots, for the cycle's journal."""
+        check, timing = self._agenda.check, self._agenda.timing_of_any(service)
+        assert check is not None
+        if timing is None:
+            return ()
+        row = self._timetable.row(service.name)
+        if row is None:
+            row = ServiceTiming(next_due=check.at, interval_seconds=timing.every_s)
+        found = skip(service, timing, row, check, reason)
+        await self._note(found)
+        return found.closed
+
+    def _run(self, due: Due) -> Run:
+        return Run(
+            id=secrets.token_hex(8),
+            service=due.service.name,
+            scheduler=self._name,
+            planned=due.planned,
+            attempt=due.attempt,
+            start=self._clock.now(),
+        )
+
+    def _tell_ended(self, unit: Planned, run: Run, verdict: Verdict, row: ServiceTiming) -> None:
+        self._events.emit(
+            "service_ended",
+            scheduler=self._name,
+            run=run,
+            verdict=verdict.__struct_config__.tag,
+            next_due=row.next_due,
+            retry_at=row.retry_at,
+            recovered=isinstance(verdict, Done) and unit.row is not None and unit.row.failures > 0,
+            max_attempts=unit.service.max_attempts,
+        )
