@@ -1,4 +1,8 @@
-"""`raptor status` in a fresh process, with and without a node, beside the imports that any such command line needs."""
+"""`raptor status` in a fresh process, with and without a node, beside the imports that any such command line needs.
+
+All of them from bytecode, as an installed package is: under PYTHONDONTWRITEBYTECODE a checkout would compile Raptor
+anew each time, and click never.
+"""
 
 import asyncio
 import os
@@ -15,7 +19,7 @@ from benchmarks.report import IMPORTS, RAPTOR, Figures, Result, Target, Value
 from benchmarks.rounds import Turn, interleave
 from benchmarks.services import home
 from raptor.config import Config
-from raptor.connect import running
+from raptor.embedded import running
 
 ROOT = Path(__file__).resolve().parent.parent
 STATUS = [sys.executable, "-m", "raptor", "status"]
@@ -38,15 +42,17 @@ Taken = tuple[float, float]
 """Milliseconds: of the processor, and by the clock."""
 
 
-async def turn(words: Sequence[str], folder: Path) -> Taken:
+async def turn(words: Sequence[str], folder: Path, cache: Path) -> Taken:
     """A turn for one program, which has this one wait."""
-    return spawn(words, folder)
+    return spawn(words, folder, cache)
 
 
-def spawn(words: Sequence[str], folder: Path) -> Taken:
-    """Run a program to its end."""
+def spawn(words: Sequence[str], folder: Path, cache: Path) -> Taken:
+    """Run a program to its end. Its first run fills the cache of bytecode, and is the round that warms up."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environ = kept | {"PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": str(cache)}
     started = perf_counter()
-    process = Popen(words, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=DEVNULL)
+    process = Popen(words, cwd=folder, env=environ, stdout=DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     wall = perf_counter() - started
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -69,9 +75,9 @@ def measure(quick: bool) -> Result:
                 node.call("start", name="main")
                 if config is busy:
                     stack.push(one.pop_all())
-        turns: dict[str, Turn[Taken]] = {IMPORTS: partial(turn, FLOOR, folder)}
+        turns: dict[str, Turn[Taken]] = {IMPORTS: partial(turn, FLOOR, folder, folder / "bytecode")}
         for what, where in (("without a node", "idle"), ("with a node", "busy")):
-            turns[what] = partial(turn, STATUS, folder / where)
+            turns[what] = partial(turn, STATUS, folder / where, folder / "bytecode")
         took = asyncio.run(interleave(turns, 2 if quick else 10))
     return told(took)
 

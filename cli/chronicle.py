@@ -14,7 +14,7 @@ from raptor.cli.words import TIMES, public
 
 if TYPE_CHECKING:
     from raptor.events import Event
-    from raptor.rows import CycleResult
+    from raptor.rows import Recorded
     from raptor.task import Run, Slot
 
 NAME = "raptor.log"
@@ -44,7 +44,7 @@ def record_of(event: Event) -> Record:
     if slot is not None:
         made |= {"service": slot.service, "planned": slot.planned, "last": slot.last, "count": slot.count}
         made |= {"verdict": slot.verdict, "reason": slot.reason, "scheduler": slot.scheduler}
-    results: tuple[CycleResult, ...] = facts.pop("results", ())
+    results: tuple[Recorded, ...] = facts.pop("results", ())
     if event.name == "cycle_done":
         made |= _counts(results)
     if event.name == "cycle_resumed":
@@ -54,13 +54,13 @@ def record_of(event: Event) -> Record:
     return made | {key: _plain(value) for key, value in facts.items()}
 
 
-def _counts(results: tuple[CycleResult, ...]) -> Record:
+def _counts(results: tuple[Recorded, ...]) -> Record:
     """How the services of a cycle fared; a run that a crash cut off is told by the run that replaced it."""
     ended = [result for result in results if result.verdict in ("done", "retry", "failed")]
     return {
         "ok": sum(result.verdict == "done" for result in ended),
         "failed": sum(result.verdict != "done" for result in ended),
-        "retried": sum(result.run.attempt > 1 for result in ended),
+        "retried": sum(result.attempt > 1 for result in ended),
         "to_retry": sum(result.verdict == "retry" for result in ended),
         "skipped": sum(result.verdict == "skipped" for result in results),
     }

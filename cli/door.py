@@ -33,7 +33,7 @@ def call(config: Config, command: str, **params: Any) -> dict[str, Any]:
         except NotRunning:
             from raptor.connect import connect
         try:
-            return connect(config).call(command, **params)
+            return connect(config).call_alone(command, **params)
         except RefusedState as refused:
             # A state directory that is just being made looks absent, or damaged, to whoever reads it.
             pid = owner_pid(config.home)

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 
@@ -17,14 +17,17 @@ from raptor import __version__
 from raptor.cli.chronicle import HEARD, Record, record_of
 from raptor.cli.session import Session
 from raptor.cli.systemd import Systemd
+from raptor.cli.task_tally import TASKS, Tally
 from raptor.cli.voice import Logged, Voice, divert_stdout, let_go
 from raptor.clock import SystemClock
 from raptor.errors import NoSuchName, RaptorError
 from raptor.events import Event
 from raptor.node import Node
 from raptor.rows import Definition
+from raptor.runners.printed import leading_prints
 from raptor.timetable import Timetable
 from raptor.timing import show_seconds
+from raptor.watchdog import Watch
 
 HINT = "Ctrl-C stops after the current service"
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -46,8 +49,8 @@ class Wanted:
 class Foreground(Node):
     """A node whose schedulers are defined before its tree starts, so that nobody gets in between."""
 
-    def __init__(self, wanted: Wanted, session: Session, hear: Callable[[Event], None]) -> None:
-        super().__init__(config=session.config, clock=SystemClock(), grace_s=wanted.grace_s)
+    def __init__(self, wanted: Wanted, session: Session, hear: Callable[[Event], None], watch: Watch) -> None:
+        super().__init__(config=session.config, clock=SystemClock(), grace_s=wanted.grace_s, watch=watch)
         self._wanted = wanted
         self._hear = hear
         self._prepared = False
@@ -58,9 +61,12 @@ class Foreground(Node):
         if self._prepared:
             return  # the keeper was restarted
         self._prepared = True
-        self.runtime.events.subscribe(self._hear, *HEARD, "child_ended")
+        self.runtime.events.subscribe(self._hear, *HEARD, *TASKS, "child_ended")
         definitions = await self.site.definitions()
         self.back = [name for name, definition in definitions.items() if definition.should_run]
+        await self._prepare(definitions)
+
+    async def _prepare(self, definitions: dict[str, Definition]) -> None:
         for definition in self._named(definitions):
             await self.site.define(definition)
 
@@ -94,26 +100,36 @@ class Life:
         self._over = asyncio.Event()
         self._on_terminal = os.isatty(0)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._node = Foreground(wanted, session, self._hear)
+        watch = Watch(every_s=self._systemd.beat_s, on_alive=self._systemd.beat)
+        self._node = self._make(watch)
+        self._tally = Tally(self._queue.put_nowait, self._node.clock.now)
+
+    def _make(self, watch: Watch) -> Foreground:
+        return Foreground(self._wanted, self._session, self._hear, watch)
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, number)
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
+        # What is printed outside a run, from the start of the tree on: where nobody sees it, or among JSON.
+        diverted = self._wanted.detached or self._session.config.log.format == "json"
+        out = divert_stdout(self._printed) if diverted else sys.stdout
         # Until somebody reads the queue a warning would only be late.
         log = Logged(self._queue.put_nowait, max(LEVELS[self._session.config.log.level], logging.WARNING))
         logging.getLogger().addHandler(log)
+        # Why the loop hangs cannot wait for the loop.
+        aloud = logging.StreamHandler(sys.stderr)
+        logging.getLogger("raptor.watchdog").addHandler(aloud)
         try:
-            return await self._live()
+            with leading_prints():
+                return await self._live(out)
         finally:
             logging.getLogger().removeHandler(log)
+            logging.getLogger("raptor.watchdog").removeHandler(aloud)
 
-    async def _live(self) -> int:
+    async def _live(self, out: TextIO) -> int:
         born = self._node.clock.now()  # the first events are older than their header otherwise
-        # A function may print as soon as the tree starts: where nobody sees it, or among JSON.
-        diverted = self._wanted.detached or self._session.config.log.format == "json"
-        out = divert_stdout(self._printed) if diverted else sys.stdout
         async with self._node as node:
             names = tuple(node.site.catalogue)
             self._voice = Voice(self._session, node.site.path, names, out, detached=self._wanted.detached)
@@ -122,17 +138,17 @@ class Life:
             for line in self._remarks():
                 self._voice.tell({"at": born, "event": "started", "text": line})
             telling = asyncio.ensure_future(self._tell())
-            self._systemd.tell("READY=1", f"STATUS=running {', '.join(node.live_names)}", f"MAINPID={os.getpid()}")
+            doing = ", ".join(node.live_names) or "queues"
+            self._systemd.ready(f"STATUS=running {doing}", f"MAINPID={os.getpid()}")
             if self._wanted.detached:
                 let_go(node.site.path, out)
-            beat = asyncio.ensure_future(self._beat())
             gave_up = await self._wait(node)
-            beat.cancel()
             left = node.live_names
             self._systemd.tell("STOPPING=1")
             await self._say_stopping(left)
         for _ in range(3):
             await asyncio.sleep(0)  # the last events are on their way
+        self._tally.close()
         self._queue.put_nowait(None)
         await telling
         return self._say_stopped(left, gave_up)
@@ -175,12 +191,6 @@ class Life:
             for wait in waits:
                 wait.cancel()
 
-    async def _beat(self) -> None:
-        """The watchdog of systemd; the loop that sends it is the one that works."""
-        while self._systemd.beat_s is not None:
-            self._systemd.tell("WATCHDOG=1")
-            await asyncio.sleep(self._systemd.beat_s)
-
     def _on_signal(self, number: int) -> None:
         self._signals += 1
         if number == signal.SIGINT and self._on_terminal:
@@ -219,6 +229,8 @@ class Life:
             if not self._node.stop_asked.is_set():
                 self._later(self._end_if_idle())
             return
+        if event.name in TASKS:
+            return self._tally.hear(event)
         self._queue.put_nowait(record_of(event))
 
     async def _end_if_idle(self) -> None:
@@ -229,7 +241,7 @@ class Life:
             self._over.set()
 
     def _printed(self, line: str) -> None:
-        """What a function printed in the background, where nobody sees it."""
+        """What was printed outside a run in the background, where nobody sees it."""
         self._queue.put_nowait({"at": self._node.clock.now(), "event": "printed", "text": line})
 
     async def _tell(self) -> None:
@@ -279,19 +291,27 @@ class Life:
     # The end
 
     async def _say_stopping(self, names: list[str]) -> None:
-        if not names:
+        busy = await self._running_tasks()
+        if not names and not busy:
             return
-        busy: list[str] = []
         for name in names:
             ref = self._node.scheduler(name)
             if ref is not None:
                 status: dict[str, Any] = await ref.call("status")
                 busy += [status["current_service"]] if status["current_service"] else []
-        text = f"stopping {', '.join(names)}"
+        text = f"stopping {', '.join(names) or 'work'}"
         if busy:
             again = "; Ctrl-C again breaks it off" if self._on_terminal else ""
             text += f": {', '.join(busy)} may finish within {show_seconds(self._node.grace_s or 0.001)}{again}"
         self._queue.put_nowait({"at": self._node.clock.now(), "event": "stopping", "text": text})
+
+    async def _running_tasks(self) -> list[str]:
+        worker = self._node.runtime.whereis("worker")
+        if worker is None:
+            return []
+        status: dict[str, Any] = await worker.call("status")
+        count = len(status["running"])
+        return [f"{count} task{'s' * (count > 1)}"] if count else []
 
     def _say_stopped(self, names: list[str], gave_up: bool) -> int:
         now, who = self._node.clock.now(), f" {', '.join(names)}" if names else ""

@@ -14,7 +14,8 @@ from typing import Any
 import click
 
 from raptor.cli.chronicle import NAME, Tail, decode, records
-from raptor.cli.narrator import Narrator, ansi, no_paint
+from raptor.cli.narrator import Narrator
+from raptor.cli.paint import ansi, no_paint
 from raptor.cli.session import Session, command, pass_session
 from raptor.cli.words import plain, plain_lines, public, when
 

@@ -17,7 +17,7 @@ from raptor.cli.session import Session, command, pass_session
 @pass_session
 def status(session: Session, name: str | None, watch: bool) -> None:
     """Schedulers and services as they are, whether a node runs or not."""
-    from raptor.cli.screens import show_status
+    from raptor.cli.overview import show_status
 
     if watch:
         return _watch(session, name)
@@ -38,7 +38,7 @@ def _status(session: Session, name: str | None) -> dict[str, Any]:
 def _watch(session: Session, name: str | None) -> None:
     import sys
 
-    from raptor.cli.screens import show_status
+    from raptor.cli.overview import show_status
 
     terminal = sys.stdout.isatty()
     while True:
@@ -57,11 +57,11 @@ def _watch(session: Session, name: str | None) -> None:
 
 
 @command("next", reading=True)
-@click.argument("target", required=False, metavar="[SERVICE|'CRON']")
+@click.argument("target", required=False, metavar="[SERVICE|10m|'CRON']")
 @click.option("-n", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many times.")
 @pass_session
 def next(session: Session, target: str | None, count: int) -> None:
-    """Preview the next runs: of every service, of one, or of a cron expression."""
+    """Preview the next runs: of every service, of one, of an interval, or of a cron expression."""
     from raptor.cli.screens import show_next
 
     answer = session.call("next", target=target, n=count, tz=session.config.tz)
@@ -100,8 +100,8 @@ def history(session: Session, service: str | None, since: str | None, failed: bo
 def why(session: Session, service: str, at: str) -> None:
     """What became of the slot nearest to a time, and why."""
     from raptor.cli.screens import show_why
-    from raptor.cli.words import read_moment
     from raptor.clock import SystemClock
+    from raptor.moment import read_moment
 
     now = SystemClock().now()
     answer = session.call("why", service=service, at=read_moment(at, now, session.zone))
@@ -127,7 +127,7 @@ def tree(session: Session) -> None:
 @pass_session
 def config(session: Session, explain: bool) -> None:
     """The settings in force."""
-    from raptor.cli.screens import Cell, table
+    from raptor.cli.table import Cell, table
 
     settings = session.config.settings
     if session.json:
@@ -143,7 +143,7 @@ def config(session: Session, explain: bool) -> None:
 
 
 def _defined(session: Session) -> list[list[Any]]:
-    from raptor.cli.screens import Cell
+    from raptor.cli.table import Cell
 
     made = session.config
     catalogue = made.catalogue()

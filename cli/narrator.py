@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import tzinfo
-from typing import TypeAlias
 
 from raptor.cli.chronicle import Record
+from raptor.cli.paint import Paint, no_paint
 from raptor.cli.words import clock_time, plain, rough, took, until, when
 
-Paint: TypeAlias = Callable[[str, str], str]
-
 MIDDLE = 46  # where the last column begins, as far as there is room
-
-
-def no_paint(text: str, colour: str) -> str:
-    return text
-
-
-def ansi(text: str, colour: str) -> str:
-    codes = {"green": "32", "red": "31", "yellow": "33", "cyan": "36", "dim": "2", "bold": "1"}
-    return f"\x1b[{codes[colour]}m{text}\x1b[0m"
 
 
 class Narrator:
@@ -50,7 +38,7 @@ class Narrator:
         return self._paint(clock_time(record["at"], self._zone), "dim")
 
     def _of_service(self, record: Record, middle: str, shown: int, right: str = "") -> str:
-        name = plain(record["service"])
+        name = plain(record["service"]) + (f" #{record['task']}" if "task" in record else "")
         if self.several and record.get("scheduler"):
             name = f"{plain(record['scheduler'])}/{name}"
         self._width = max(self._width, len(name))
@@ -104,6 +92,47 @@ class Narrator:
         reason = f" ({plain(record['reason'])})" if record.get("reason") else ""
         middle = f"○ {record['verdict']}: {many}, planned {when(record['planned'], record['at'], self._zone)}{reason}"
         return self._of_service(record, middle, len(middle))
+
+    def _task_started(self, record: Record) -> str:
+        return self._service_started(record)
+
+    def _task_ended(self, record: Record) -> str:
+        spent = "" if record.get("took_s") is None else f" in {took(record['took_s'])}"
+        info = f": {_short(plain(record['info']))}" if record.get("info") else ""
+        right, now = "", record["at"]
+        match record["verdict"], record["outcome"]:
+            case "done", _:
+                head, tail, colour = "✓ ok", spent + info, "green"
+            case "again", "interrupted":
+                head, tail, colour = "◌ interrupted", f"{spent}: given back", "yellow"
+            case "again", _:
+                head, tail, colour = "↻ comes back", f": {until(record.get('retry_at'), now, self._zone)}", "yellow"
+            case "skipped", _:
+                head, tail, colour = "○ cancelled", _because(record), "yellow"
+            case "missed", _:
+                head, tail, colour = "✗ dead", _because(record), "red"
+            case _, outcome:
+                failed = {"timed_out": "✗ timed out", "interrupted": "◌ lapsed", "ok": "↻ to be tried again"}
+                head, tail, colour = failed.get(outcome, "✗ failed"), spent + info, "red"
+                right = self._what_next(record)
+        if record["verdict"] == "failed":
+            right = f"→ dead{_because(record)}; raptor task {record['task']}"
+        elif record.get("next_due") is not None:
+            right = self._paint(f"next: {until(record['next_due'], now, self._zone)}", "dim")
+        return self._of_service(record, self._paint(head, colour) + tail, len(head + tail), right)
+
+    def _task_cancelled(self, record: Record) -> str:
+        middle = f"○ cancelled{_because(record)}"
+        return self._of_service(record, self._paint("○ cancelled", "yellow") + middle[11:], len(middle))
+
+    def _tasks_counted(self, record: Record) -> str:
+        words = {"begun": "started", "ok": "ok", "to_retry": "to retry", "given_back": "given back"}
+        words |= {"dead": "dead", "cancelled": "cancelled", "refused": "refused"}
+        counts = [f"{record[key]:,} {word}" for key, word in words.items() if record.get(key)]
+        return f"{self._stamp(record)}  tasks, not told one by one: {', '.join(counts)}"
+
+    def _result_refused(self, record: Record) -> str:
+        return self._warning(record, f"the result of task {record['task']} came when its lease was another's")
 
     def _cycle_done(self, record: Record) -> str:
         more = [
@@ -198,6 +227,11 @@ class Narrator:
 def _attempt(record: Record, number: int) -> str:
     limit = record.get("max_attempts")
     return f"{number}/{limit}" if limit else str(number)
+
+
+def _because(record: Record) -> str:
+    reason = plain(record.get("reason") or "")
+    return f": {reason}" if reason not in ("", "cancelled", "failed") else ""
 
 
 def _short(info: str) -> str:

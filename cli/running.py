@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +12,9 @@ from raptor.cli import door
 from raptor.cli.session import Session, command, pass_session, talk
 from raptor.client import Refused, is_listening
 from raptor.state.lock import is_alive
+
+if TYPE_CHECKING:
+    from raptor.cli.live import Live
 
 
 @command("start")
@@ -116,24 +120,46 @@ def _wait_for_end(home: Any, pid: int | None, patience_s: float) -> None:
 
 @command("pause")
 @click.argument("name")
+@click.option("--queue", is_flag=True, help="It is a queue, whatever else has that name.")
 @click.option("--note", default="", metavar="TEXT", help="Why, for whoever looks.")
 @pass_session
-def pause(session: Session, name: str, note: str) -> None:
-    """Hold a scheduler, or a service wherever it is listed. Its slots are skipped, not made up for."""
-    answer = session.call("pause", name=name, note=note)
+def pause(session: Session, name: str, queue: bool, note: str) -> None:
+    """Hold a scheduler, a service wherever it is listed, or a queue.
+
+    Slots meanwhile are skipped, not made up for; the tasks of a queue wait.
+    """
+    answer = _hold(session, name, queue, paused=True, note=note)
     talk(f"paused {name}{_within(name, answer)}: raptor resume {name} lets it go on")
 
 
 @command("resume")
 @click.argument("name")
+@click.option("--queue", is_flag=True, help="It is a queue, whatever else has that name.")
 @pass_session
-def resume(session: Session, name: str) -> None:
-    """Let a held scheduler or service run again, from its next slot on."""
-    answer = session.call("resume", name=name)
+def resume(session: Session, name: str, queue: bool) -> None:
+    """Let a held scheduler or service run again, from its next slot on, or a queue."""
+    answer = _hold(session, name, queue, paused=False, note="")
     talk(f"resumed {name}{_within(name, answer)}")
 
 
-def _within(name: str, answer: dict[str, Any]) -> str:
+def _hold(session: Session, name: str, queue: bool, *, paused: bool, note: str) -> dict[str, Any] | None:
+    """Hold what has that name, or let it go; None: it is a queue."""
+    from raptor.errors import NoSuchName
+
+    if not queue:
+        try:
+            return session.call("pause", name=name, note=note) if paused else session.call("resume", name=name)
+        except (NoSuchName, Refused) as error:
+            known = [one["queue"] for one in session.call("queues")["queues"]]
+            if getattr(error, "code", 4) != 4 or name not in known:
+                raise
+    session.call("queue", name=name, paused=paused, note=note)
+    return None
+
+
+def _within(name: str, answer: dict[str, Any] | None) -> str:
+    if answer is None:
+        return " (a queue)"
     where = [scheduler for scheduler in answer["schedulers"] if scheduler != name]
     return f" in {', '.join(where)}" if where else ""
 
@@ -142,11 +168,13 @@ def _within(name: str, answer: dict[str, Any]) -> str:
 @click.argument("service")
 @pass_session
 def run(session: Session, service: str) -> int:
-    """Run a service once, now, and show what it printed. Its timing is left alone."""
+    """Run a service once, now, and show what it prints. Its timing is left alone."""
     from raptor.cli.screens import show_run
+    from raptor.runners.printed import leading_prints
 
     try:
-        answer = session.call("run", service=service)
+        with leading_prints(), _following(session, service) as live:
+            answer = session.call("run", service=service)
     except KeyboardInterrupt:
         if is_listening(session.config.home):
             talk(f"{service} goes on in the node: raptor history {service} shows its result")
@@ -156,9 +184,18 @@ def run(session: Session, service: str) -> int:
     if session.json:
         session.print_json(answer)
     else:
-        sys.stdout.flush()
-        show_run(session, answer)
+        seen = live is not None and live.run == answer["id"]
+        show_run(session, {**answer, "tail": ""} if seen else answer)
     return {"ok": 0, "timed_out": 124, "interrupted": 130}.get(answer["outcome"], 1)
+
+
+def _following(session: Session, service: str) -> AbstractContextManager[Live | None]:
+    # A name that would be a path elsewhere is refused by whoever runs it.
+    if session.json or Path(service).name != service or not service.isprintable():
+        return nullcontext()
+    from raptor.cli.live import Live
+
+    return Live(session.config.home / "logs" / f"{service}.log")
 
 
 @command("reload")

@@ -1,178 +1,18 @@
-"""What commands show: tables with rich on a terminal, plain aligned rows elsewhere, every glyph with its word."""
+"""What the other commands show: outlooks, runs, times, a slot's story, the tree."""
 
 from __future__ import annotations
 
-import shutil
 import sys
-from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import click
 
-from raptor.cli.narrator import Paint, ansi, no_paint
 from raptor.cli.session import Session
+from raptor.cli.table import DIM, GOOD, RESULTS, WARN, Cell, table
 from raptor.cli.words import ago, plain, plain_lines, rough, took, until, when
+from raptor.duration import show_seconds
 
 Answer: TypeAlias = dict[str, Any]
-
-
-class Cell(NamedTuple):
-    """A text and its colour, which never says more than the text."""
-
-    text: str
-    colour: str = ""
-
-
-GAP = "   "
-GOOD, BAD, DIM, WARN = "green", "red", "dim", "yellow"
-
-STATES = {
-    "running": Cell("● running", GOOD),
-    "stopped": Cell("○ stopped", DIM),
-    "paused": Cell("◑ paused", WARN),
-    "stopping": Cell("◌ stopping", WARN),
-    "interrupted": Cell("◌ interrupted", WARN),
-}
-RESULTS = {
-    "ok": Cell("✓ ok", GOOD),
-    "failed": Cell("✗ failed", BAD),
-    "timed_out": Cell("✗ timed out", BAD),
-    "interrupted": Cell("◌ interrupted", WARN),
-    None: Cell("▶ running", "cyan"),
-}
-
-
-def table(session: Session, head: Sequence[str], rows: Sequence[Sequence[Cell | str]]) -> None:
-    """Print rows under a head."""
-    cells = [[Cell(title, "bold") for title in head]]
-    cells += [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
-    widths = [max(len(plain(row[column].text)) for row in cells) for column in range(len(head))]
-    if sys.stdout.isatty() and sum(widths) + len(GAP) * (len(head) - 1) > shutil.get_terminal_size().columns:
-        return _rich(session, head, cells[1:])  # it knows how to fold; what fits does without its import
-    for row in cells:
-        click.echo(_aligned(row, widths, ansi if session.colour else no_paint), color=session.colour)
-
-
-def _aligned(row: Sequence[Cell], widths: Sequence[int], paint: Paint) -> str:
-    made = ""
-    for cell, width in zip(row, widths, strict=True):
-        text = plain(cell.text)
-        made += (paint(text, cell.colour) if cell.colour and text else text) + " " * (width - len(text)) + GAP
-    return made.rstrip()
-
-
-def _rich(session: Session, head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    made = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-    for title in head:
-        made.add_column(Text(title), overflow="fold")
-    for row in rows:
-        # Text, not markup: a name is shown as it is, whatever it holds.
-        made.add_row(*(Text(plain(cell.text), style=cell.colour) for cell in row))
-    console(session).print(made)
-
-
-def console(session: Session) -> Any:
-    from rich.console import Console
-
-    return Console(no_color=not session.colour, markup=False, highlight=False, emoji=False)
-
-
-def show_status(session: Session, answer: Answer) -> None:
-    now, zone = answer["now"], session.zone
-    schedulers, services = answer["schedulers"], answer["services"]
-    if not schedulers and not services:
-        click.echo("no schedulers and no services yet: raptor init writes an example project")
-        return
-    if schedulers:
-        head = ("SCHEDULER", "STATE", "CYCLE", "CURRENT", "NEXT CHECK")
-        table(session, head, [_scheduler_row(one, now, zone) for one in schedulers])
-    else:
-        click.echo("no schedulers yet: raptor start main --interval 10s")
-    if services:
-        click.echo()
-        columns = ("SERVICE", "LAST RESULT", "LAST RUN", "TOOK", "NEXT RUN", "EVERY")
-        table(session, columns, [_service_row(one, schedulers, now, zone) for one in services])
-    hint = _hint(schedulers, services)
-    if hint:
-        click.echo(hint)
-
-
-def _scheduler_row(one: Answer, now: float, zone: Any) -> list[Cell | str]:
-    total = one["completed_count"] + len(one["remaining_services"]) + (one["current_service"] is not None)
-    cycle = f"{one['completed_count']}/{total} done" if one["cycle"] else "-"
-    current = "-"
-    if one["current_service"]:
-        since = one.get("current_since")
-        current = one["current_service"] + ("" if since is None else f" ({rough(now - since)})")
-    if one["state"] == "running":
-        check = "after this cycle" if one["cycle"] else until(one["next_check"], now, zone)
-        if not one["periodic_services"]:
-            check = "nothing scheduled"
-    else:
-        check = "-"
-    return [Cell(one["name"], "bold"), STATES.get(one["state"], Cell(one["state"])), cycle, current, check]
-
-
-def _service_row(one: Answer, schedulers: list[Answer], now: float, zone: Any) -> list[Cell | str]:
-    every = one["cron"] or ("-" if one["every_s"] is None else _every(one["every_s"]))
-    last = one["last_end"]
-    if one["running"] is not None:
-        result = Cell(f"▶ running ({one['running']})", "cyan")
-    elif one["last_result"] is None:
-        result = Cell("never run", DIM)
-    else:
-        result = RESULTS.get(one["last_result"], Cell(one["last_result"]))
-        if one["failures"] and one["max_attempts"] and one["attempts"]:
-            result = Cell(f"{result.text} {one['attempts']}/{one['max_attempts']}", result.colour)
-        elif one["failures"] > 1:
-            result = Cell(f"{result.text} {one['failures']}x", result.colour)
-    return [
-        Cell(one["name"], "bold"),
-        result,
-        ago(last, now),
-        took(one["took_s"]),
-        _next(one, schedulers, now, zone),
-        every,
-    ]
-
-
-def _next(one: Answer, schedulers: list[Answer], now: float, zone: Any) -> Cell | str:
-    if not one["known"]:
-        return Cell("unknown service", BAD)
-    if one["paused"]:
-        return Cell("paused", WARN)
-    if one["scheduler"] is None:
-        return Cell("not scheduled", DIM)
-    if one["retry_at"] is not None:
-        return f"retry {until(one['retry_at'], now, zone)}"
-    own = next((s for s in schedulers if s["name"] == one["scheduler"]), None)
-    if own is not None and own["state"] in ("stopped", "interrupted"):
-        return Cell(f"{until(one['next_due'], now, zone)}, when started", DIM)
-    return until(one["next_due"], now, zone)
-
-
-def _every(seconds: float) -> str:
-    from raptor.duration import show_seconds
-
-    return show_seconds(seconds)
-
-
-def _hint(schedulers: list[Answer], services: list[Answer]) -> str:
-    broken = next((one for one in schedulers if one["state"] == "interrupted"), None)
-    if broken is not None:
-        return f"Hint: raptor start {broken['name']} finishes the cycle that was cut off"
-    failed = next((one for one in services if one["failures"]), None)
-    if failed is not None:
-        return f"Hint: raptor logs {failed['name']} --failed"
-    empty = next((one for one in schedulers if one["state"] == "running" and not one["periodic_services"]), None)
-    if empty is not None and services:
-        return f"Hint: raptor schedule {empty['name']} {services[0]['name']}"
-    if schedulers and all(one["state"] == "stopped" for one in schedulers):
-        return f"Hint: raptor start {schedulers[0]['name']}"
-    return ""
 
 
 def show_outlook(session: Session, answer: Answer, pid: int | None) -> None:
@@ -197,7 +37,7 @@ def _outlook(one: Answer, known: Answer, now: float, zone: Any) -> str:
     if one["next_due"] is None:
         return reason
     if known.get("last_run_timestamp") is not None and reason.startswith("runs in"):
-        timing = known["cron"] or (None if known["every_s"] is None else _every(known["every_s"]))
+        timing = known["cron"] or (None if known["every_s"] is None else show_seconds(known["every_s"]))
         every = "" if timing is None else f", every {timing}" if known["cron"] is None else f", {timing}"
         reason = f"ran {ago(known['last_run_timestamp'], now)}{every}"
     return f"not due: {reason} → {when(one['next_due'], now, zone)}"
@@ -265,7 +105,7 @@ def show_next(session: Session, answer: Answer) -> None:
 
 
 def _whole(at: float, zone: Any) -> str:
-    from raptor.cli.words import moment
+    from raptor.moment import moment
 
     return moment(at, zone).strftime("%a %Y-%m-%d %H:%M:%S %Z")
 

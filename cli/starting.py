@@ -7,12 +7,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from raptor.cli import door
 from raptor.cli.session import Session, talk
 from raptor.client import Refused, ask, is_listening
 from raptor.errors import NotRunning
+
+if TYPE_CHECKING:
+    from raptor.cli.chronicle import Record, Tail
 
 PATIENCE_S = 10.0  # for a node that another `start` is just bringing up
 
@@ -42,7 +47,6 @@ def begin(
     if detach:
         return _in_background(session, name, interval, every, cycles, grace)
     from raptor.cli.firstprocess import step_aside
-    from raptor.errors import AlreadyRunning
 
     step_aside()
     from raptor.cli.foreground import Wanted, live
@@ -56,13 +60,20 @@ def begin(
         grace_s=grace_s,
         detached=detached,
     )
+    join = partial(_join, session, name, interval, detach=detach or detached)
+    return or_join(session, partial(live, session, wanted), join)
+
+
+def or_join(session: Session, live: Callable[[], int], join: Callable[[], int]) -> int:
+    """Be the node; where another start was quicker by a moment its node is joined as soon as it answers."""
+    from raptor.errors import AlreadyRunning
+
     try:
-        return live(session, wanted)
+        return live()
     except AlreadyRunning:
-        # Another start was quicker by a moment: its node is joined as soon as it answers.
         for _ in range(int(PATIENCE_S / 0.05)):
             if is_listening(session.config.home):
-                return _join(session, name, interval, detach=detach or detached)
+                return join()
             time.sleep(0.05)
         raise
 
@@ -91,7 +102,15 @@ def _join(session: Session, name: str | None, interval: str | None, *, detach: b
     talk(f"started {', '.join(names)} on the node that runs here (pid {pid})")
     if detach:
         return 0
-    return _follow(session, names, pid, tail)
+    return follow(
+        session,
+        pid,
+        tail,
+        wants=lambda record: record.get("scheduler") in (None, *names),
+        several=len(names) > 1,
+        again=f"raptor start {names[0]} takes up where it was",
+        bye=f"{', '.join(names)} goes on in process {pid}; raptor stop {names[0]} stops it",
+    )
 
 
 def _stopped(session: Session) -> list[str]:
@@ -99,19 +118,32 @@ def _stopped(session: Session) -> list[str]:
     return [one["name"] for one in answer["schedulers"] if one["state"] in ("stopped", "interrupted")]
 
 
-def _follow(session: Session, names: list[str], pid: int | None, tail: Any) -> int:
+def follow(
+    session: Session,
+    pid: int | None,
+    tail: Tail,
+    *,
+    wants: Callable[[Record], bool],
+    over: Callable[[], int | None] = lambda: None,
+    several: bool = False,
+    again: str,
+    bye: str,
+) -> int:
+    """Show what the node tells, until it ends, or `over` has an exit code, or Ctrl-C."""
     from raptor.cli.chronicle import decode, encode
-    from raptor.cli.narrator import Narrator, ansi, no_paint
+    from raptor.cli.narrator import Narrator
+    from raptor.cli.paint import ansi, no_paint
 
     home = session.config.home
     narrator = Narrator(session.zone, ansi if session.colour else no_paint)
-    narrator.several = len(names) > 1
+    narrator.several = several
     as_json = session.config.log.format == "json"
     try:
         while True:
+            code = over()  # before the last lines are read
             for line in tail.lines():
                 record = decode(line)
-                if record is None or record.get("scheduler") not in (None, *names):
+                if record is None or not wants(record):
                     continue
                 if record["event"] == "stopped":
                     talk(f"the node (pid {pid}) has stopped")
@@ -119,30 +151,36 @@ def _follow(session: Session, names: list[str], pid: int | None, tail: Any) -> i
                 shown = encode(record).decode().rstrip() if as_json else narrator.line(record)
                 if shown is not None:
                     print(shown, flush=True)
+            if code is not None:
+                return code
             if not is_listening(home):
-                talk(f"the node (pid {pid}) has ended: raptor start {names[0]} takes up where it was")
+                talk(f"the node (pid {pid}) has ended: {again}")
                 return 1
             time.sleep(0.2)
     except KeyboardInterrupt:
-        which = ", ".join(names)
-        talk(f"\ndetached: {which} goes on in process {pid}; raptor stop {names[0]} stops it")
+        talk(f"\ndetached: {bye}")
         return 0
 
 
 def _in_background(
     session: Session, name: str | None, interval: str | None, every: bool, cycles: int | None, grace: str
 ) -> int:
+    words = ["start", "--grace", grace]
+    words += [name] if name is not None else []
+    words += ["--all"] if every else []
+    words += ["--interval", interval] if interval is not None else []
+    words += ["--cycles", str(cycles)] if cycles is not None else []
+    return detach_as(session, words, name if name is not None else "all schedulers")
+
+
+def detach_as(session: Session, command: list[str], what: str) -> int:
     """A process of its own session; this one returns when it runs, or says why it does not."""
     flags = session.flags
     words = [sys.executable, "-m", "raptor"]
     for option in ("home", "config", "tz", "color"):
         if flags.get(option):
             words += [f"--{option}", str(flags[option])]
-    words += ["start", "--detached", "--grace", grace]
-    words += [name] if name is not None else []
-    words += ["--all"] if every else []
-    words += ["--interval", interval] if interval is not None else []
-    words += ["--cycles", str(cycles)] if cycles is not None else []
+    words += [*command, "--detached"]
     words += ["--log-format", flags["log.format"]] if flags.get("log.format") else []
     for module in flags.get("module", ()):
         words += ["-m", module]
@@ -159,7 +197,6 @@ def _in_background(
             told = child.stdout.readline()
         if told == b"ready\n":
             home = session.config.home
-            what = name if name is not None else "all schedulers"
             talk(f"started {what} in the background (pid {child.pid}) · raptor status · raptor logs · state {home}")
             child.returncode = 0  # it is nobody's to wait for
             return 0

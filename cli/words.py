@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import Any, cast
+
+from raptor.moment import moment
 
 TIMES = frozenset(
     {
         "now", "next_check", "current_since", "last_start", "last_end", "next_due", "retry_at", "planned", "last",
-        "start", "end", "recorded", "at", "times",
+        "start", "end", "recorded", "at", "times", "due", "created", "started", "ended", "previous", "lease",
+        "key_until", "oldest", "origin",
     }
 )  # fmt: skip
 """Keys of answers whose values are moments."""
+
+GIVEN = frozenset({"data", "output"})
+"""Keys of answers whose values are somebody else's: whatever is in them stays as it is."""
 
 
 def plain(text: object) -> str:
@@ -35,10 +41,6 @@ def zone_of(name: str | None) -> tzinfo | None:
     from zoneinfo import ZoneInfo
 
     return ZoneInfo(name)
-
-
-def moment(at: float, zone: tzinfo | None = None) -> datetime:
-    return datetime.fromtimestamp(at, UTC).astimezone(zone)
 
 
 def clock_time(at: float, zone: tzinfo | None = None) -> str:
@@ -101,6 +103,8 @@ def rfc3339(at: float | None) -> str | None:
 
 def public(value: Any, key: str = "") -> Any:
     """An answer for JSON: every moment in RFC 3339, UTC."""
+    if key in GIVEN:
+        return value
     if isinstance(value, dict):
         return {name: public(inner, name) for name, inner in cast("dict[str, Any]", value).items()}
     if isinstance(value, list | tuple):
@@ -108,34 +112,3 @@ def public(value: Any, key: str = "") -> Any:
     if key in TIMES and isinstance(value, int | float) and not isinstance(value, bool):
         return rfc3339(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def read_moment(text: str, now: float, zone: tzinfo | None = None) -> float:
-    """`02:30`, `yesterday 02:30`, `2026-11-18 02:30`, RFC 3339, `2h ago` or `now` -> seconds since the epoch."""
-    from raptor.duration import seconds
-    from raptor.errors import BadInput
-
-    accepted = "write 02:30, yesterday 02:30, 2026-11-18 02:30, 2026-11-18T02:30:00Z, 2h ago or now"
-    words = text.strip().split()
-    if words == ["now"]:
-        return now
-    if len(words) == 2 and words[1] == "ago":
-        return now - seconds(words[0])
-    today = moment(now, zone).date()
-    days: dict[str, date] = {
-        "today": today,
-        "yesterday": today - timedelta(days=1),
-        "tomorrow": today + timedelta(days=1),
-    }
-    if words and words[0] in days:
-        words[0] = days[words[0]].isoformat()
-    elif len(words) == 1 and ":" in words[0] and "-" not in words[0] and "T" not in words[0]:
-        words.insert(0, today.isoformat())
-    try:
-        found = datetime.fromisoformat(" ".join(words))
-    except ValueError:
-        raise BadInput(f"time {text[:100]!r}: not understood; {accepted}") from None
-    if found.tzinfo is None:
-        # astimezone() of a naive time takes it for the machine's.
-        found = found.replace(tzinfo=zone) if zone is not None else found.astimezone()
-    return found.timestamp()

@@ -10,16 +10,16 @@ import asyncio
 import tempfile
 
 from raptor import Actor, ChildSpec, Runtime, Supervisor, SystemClock
+from raptor.catalogue import Catalogue
 from raptor.node import spec_of
 from raptor.rows import Definition, Scheduled
 from raptor.runners import RUNNERS
-from raptor.scheduler import Workshop
-from raptor.service import Catalogue
 from raptor.state.files import FileStore
 from raptor.state.home import Home
 from raptor.timetable import Timetable
 from raptor.tree import tree
 from raptor.turn import Logs
+from raptor.workshop import Workshop
 
 clock = SystemClock()
 ran = asyncio.Semaphore(0)

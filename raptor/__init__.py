@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from raptor.childspec import ChildSpec as ChildSpec
     from raptor.clock import SystemClock as SystemClock
     from raptor.clock import VirtualClock as VirtualClock
-    from raptor.connect import running as running
     from raptor.dynamic import DynamicSupervisor as DynamicSupervisor
+    from raptor.embedded import running as running
     from raptor.errors import RaptorError as RaptorError
     from raptor.exits import Exit as Exit
     from raptor.node import Node as Node
     from raptor.ref import Ref as Ref
+    from raptor.resources import resource as resource
+    from raptor.runners import Context as Context
     from raptor.runtime import Runtime as Runtime
     from raptor.service import service as service
     from raptor.supervisor import Supervisor as Supervisor
@@ -31,6 +33,7 @@ _HOMES = {
     "Actor": "actor",
     "Backoff": "childspec",
     "ChildSpec": "childspec",
+    "Context": "runners",
     "DynamicSupervisor": "dynamic",
     "Exit": "exits",
     "Node": "node",
@@ -40,7 +43,8 @@ _HOMES = {
     "Supervisor": "supervisor",
     "SystemClock": "clock",
     "VirtualClock": "clock",
-    "running": "connect",
+    "resource": "resources",
+    "running": "embedded",
     "service": "service",
 }
 

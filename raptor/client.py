@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,9 @@ def socket_path(home: Path) -> Path:
     path = home / "control.sock"
     if len(os.fsencode(path)) <= LONGEST_PATH:
         return path
+    import hashlib
+    import tempfile
+
     digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
     return Path(tempfile.gettempdir()) / f"raptor-{os.getuid()}" / f"{digest}.sock"
 

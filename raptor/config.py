@@ -15,31 +15,15 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import msgspec
 import platformdirs
 
-from raptor.errors import BadInput, NoSuchName, did_you_mean
-from raptor.rows import Definition, Scheduled
-from raptor.service import (
-    A_COMMAND,
-    AN_ALARM,
-    AN_ENVIRONMENT,
-    OPTIONS,
-    Catalogue,
-    Given,
-    Kind,
-    Placed,
-    Service,
-    check_service,
-    from_module,
-    from_target,
-    is_count,
-    make_service,
-    place,
-    read_interval,
-    read_options,
-    reading,
-    shaped,
-    split_target,
-)
-from raptor.timing import check_cron, check_name, check_zone, parse_schedule, seconds, show_seconds
+from raptor.address import Allowed, read_allowed, read_network, read_origin
+from raptor.builtin import builtin_services, with_allowed
+from raptor.catalogue import Catalogue, Placed, from_module, place
+from raptor.declared import Declared, queues, read_path, read_table, refuse_unknown, schedulers, services
+from raptor.endpoint import Endpoint, read_endpoint
+from raptor.errors import BadInput, NoSuchName, RefusedState
+from raptor.rows import Definition, Line
+from raptor.service import Given, is_count, reading, shaped
+from raptor.timing import check_name, check_zone, seconds, show_seconds
 
 FILE: Final = "raptor.toml"
 LARGEST: Final = 1 << 20  # bytes; a file of settings is never longer
@@ -62,7 +46,7 @@ class Setting(msgspec.Struct, frozen=True):
         value: Any = self.value
         if isinstance(value, float):
             return show_seconds(value)
-        if isinstance(value, tuple):
+        if isinstance(value, tuple) and not isinstance(value, Endpoint):
             value = ", ".join(msgspec.convert(self.value, list[str]))
         return "-" if value in (None, "") else str(value)
 
@@ -78,39 +62,27 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
     age_s: float
     keep: int  # runs of each service
+    tasks_s: float = 86400.0  # tasks that are done or cancelled; 0: they go at once
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The worker of a node."""
+
+    processors: int  # tasks at a time; 0: no worker
+    queues: tuple[str, ...]  # none: all that there are
+
+
+class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers for Prometheus."""
+
+    listen: Endpoint | None = None  # where GET /metrics is answered
+    namespace: str = "raptor"  # what their names begin with
 
 
 class Notify(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of the calls of on_failure."""
 
     per_minute: int
-
-
-class Declared(msgspec.Struct, frozen=True, kw_only=True):
-    """A service of raptor.toml: checked, its function not yet imported."""
-
-    name: str
-    place: str
-    folder: Path
-    fields: Mapping[str, Any]  # of Service, as far as the table gives them
-    target: str | None = None  # module:function
-
-    def service(self) -> Service:
-        """The service. For a decorated function the table's options win over the decorator's."""
-        if self.target is None:
-            return make_service(self.name, self.fields, f"{self.place}.")
-        try:
-            base = from_target(self.target, self.folder)
-        except NoSuchName as error:
-            raise NoSuchName(error.what, error.name, error.known, f"{error.hint} for {self.place}.python") from None
-        retimed = not _TIMES.isdisjoint(self.fields)
-        cleared: dict[str, Any] = dict.fromkeys(_TIMES) if retimed else {}
-        made = msgspec.structs.replace(base, **{**cleared, **self.fields, "name": self.name})
-        check_service(made, f"{self.place}.")
-        return made
-
-
-_TIMES: Final = {"every_s", "cron", "timezone", "trigger"}
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +97,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     log: Log
     retention: Retention
     notify: Notify
+    worker: WorkerSettings
+    metrics: MetricsSettings
+    queues: tuple[Line, ...]
+    http: Allowed  # where services may call
     services: tuple[Declared, ...]
     schedulers: tuple[Definition, ...]
     settings: tuple[Setting, ...]  # for `raptor config --explain`
@@ -159,10 +135,16 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             tz=value["tz"],
             color=value["color"],
             log=Log(format=value["log.format"], level=value["log.level"], file=value["log.file"]),
-            retention=Retention(age_s=value["retention.age"], keep=value["retention.keep"]),
+            retention=Retention(
+                age_s=value["retention.age"], keep=value["retention.keep"], tasks_s=value["retention.tasks"]
+            ),
+            worker=WorkerSettings(processors=value["worker.processors"], queues=value["worker.queues"]),
+            queues=() if file is None else queues(document, file),
+            metrics=MetricsSettings(listen=value["metrics.listen"], namespace=value["metrics.namespace"]),
             notify=Notify(per_minute=value["notify.per_minute"]),
-            services=() if file is None else _services(document, file, environ),
-            schedulers=() if file is None else _schedulers(document, file),
+            http=read_allowed(value["http.allow"], value["http.networks"]),
+            services=() if file is None else services(document, file, environ),
+            schedulers=() if file is None else schedulers(document, file),
             settings=(Setting("config", file, source), *(setting for setting, _ in found.values())),
         )
 
@@ -172,7 +154,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         for module in self.modules:
             placed += from_module(module, self.module_folder)
         placed += [Placed(declared.service(), declared.place) for declared in self.services]
-        catalogue = Catalogue(placed)
+        under = [Placed(with_allowed(one.service, self.http), one.place) for one in placed]
+        catalogue = Catalogue(under, builtin=builtin_services(self.http))
         for scheduler in self.schedulers:
             for entry in scheduler.services:
                 if entry.name not in catalogue:
@@ -199,6 +182,10 @@ def read_toml(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as stream:
             data = stream.read(LARGEST + 1)
+    except PermissionError:
+        raise RefusedState(
+            "unreadable", file, "cannot be read", "run as its owner, or name another with --config"
+        ) from None
     except OSError as error:
         raise BadInput(f"{file}: cannot be read: {error.strerror}") from None
     if len(data) > LARGEST:
@@ -212,27 +199,6 @@ def read_toml(file: Path) -> dict[str, Any]:
         raise BadInput(f"{file}: nested too deep") from None
     except ValueError as error:
         raise BadInput(_not_toml(file, str(error), len(data.splitlines()))) from None
-
-
-def expand(text: str, environ: Mapping[str, str]) -> str:
-    """`${NAME}` -> the variable's value, `$$` -> `$`; any other `$` stands for itself."""
-
-    def value(found: re.Match[str]) -> str:
-        if found[0] == "$$":
-            return "$"
-        name = found["name"]
-        if name is None:
-            raise BadInput(f"{text!r}: after ${{ the name of a variable and }} are expected; $$ stands for a $")
-        if name not in environ:
-            raise BadInput(
-                f"{text!r}: the variable {name} is not set; set it, or write $${{{name}}} for the text itself"
-            )
-        return environ[name]
-
-    return _DOLLAR.sub(value, text)
-
-
-_DOLLAR: Final = re.compile(r"\$\$|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)\})?")
 
 
 def _not_toml(file: Path, problem: str, last: int) -> str:
@@ -261,13 +227,6 @@ class _Layer(msgspec.Struct, frozen=True):
         return f"{self.source(name)}: {name}" if self.is_file else self.source(name)
 
 
-def _path(value: Any, folder: Path) -> Path:
-    text = shaped(str(value) if isinstance(value, Path) else value, str, "a path")
-    if not text or "\0" in text:
-        raise BadInput(f"a path is expected, not {value!r}")
-    return Path(os.path.normpath(folder / os.path.expanduser(text)))
-
-
 def _modules(value: Any, folder: Path) -> tuple[str, ...]:
     listed = value.split(",") if isinstance(value, str) else value
     names = shaped(listed, tuple[str, ...], "the name of a module, or a list of them,")
@@ -285,11 +244,41 @@ def _duration(value: Any, folder: Path) -> float:
     return seconds(value)
 
 
+def _duration_or_zero(value: Any, folder: Path) -> float:
+    return 0.0 if value in (0, "0", "0s") and value is not False else seconds(value)
+
+
+def _count_or_zero(value: Any, folder: Path) -> int:
+    return 0 if value in (0, "0") and value is not False else _count(value, folder)
+
+
 def _count(value: Any, folder: Path) -> int:
     number = int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value) else value
     if not is_count(number):
         raise BadInput(f"a whole number from 1 is expected, not {value!r}")
     return int(number)
+
+
+def _endpoint(value: Any, folder: Path) -> Endpoint:
+    return read_endpoint(value)
+
+
+def _namespace(value: Any, folder: Path) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]{0,63}", value):
+        raise BadInput(f"letters, digits and underscores are expected, not {value!r}")
+    return value
+
+
+def _listed(read_one: Callable[[str], object]) -> Callable[[Any, Path], tuple[str, ...]]:
+    """Texts in a list, or between commas; each is read, to refuse a wrong one, and kept as it is written."""
+
+    def read(value: Any, folder: Path) -> tuple[str, ...]:
+        texts = shaped(value.split(",") if isinstance(value, str) else value, tuple[str, ...], "a list of texts")
+        for text in texts:
+            read_one(text.strip())
+        return tuple(text.strip() for text in texts)
+
+    return read
 
 
 def _one_of(choices: Any) -> Callable[[Any, Path], str]:
@@ -304,19 +293,26 @@ def _one_of(choices: Any) -> Callable[[Any, Path], str]:
 
 
 _SETTINGS: Final[Mapping[str, _Known]] = {
-    "home": _Known(_path),
+    "home": _Known(read_path),
     "module": _Known(_modules, ()),
     "tz": _Known(_zone),
     "color": _Known(_one_of(Color), "auto"),
     "log.format": _Known(_one_of(LogFormat), "text"),
     "log.level": _Known(_one_of(LogLevel), "info"),
-    "log.file": _Known(_path),
+    "log.file": _Known(read_path),
     "retention.age": _Known(_duration, "30d"),
     "retention.keep": _Known(_count, 1000),
+    "retention.tasks": _Known(_duration_or_zero, "24h"),
+    "worker.processors": _Known(_count_or_zero, 100),
+    "worker.queues": _Known(_listed(check_name), ()),
+    "metrics.listen": _Known(_endpoint),
+    "metrics.namespace": _Known(_namespace, "raptor"),
     "notify.per_minute": _Known(_count, 10),
+    "http.allow": _Known(_listed(read_origin), ()),
+    "http.networks": _Known(_listed(read_network), ()),
 }
 _SECTIONS: Final = {name.partition(".")[0] for name in _SETTINGS if "." in name}
-_TABLES: Final = ("services", "schedulers")
+_TABLES: Final = ("services", "schedulers", "queues")
 
 
 def _variable(name: str) -> str:
@@ -329,7 +325,7 @@ def _flag(name: str) -> str:
 
 def _flags(flags: Mapping[str, Any], cwd: Path) -> _Layer:
     given = {name: value for name, value in flags.items() if value not in (None, (), [])}
-    _refuse_unknown(given, ("config", *_SETTINGS), "flags: ")
+    refuse_unknown(given, ("config", *_SETTINGS), "flags: ")
     return _Layer(given, cwd, _flag)
 
 
@@ -343,7 +339,7 @@ def _project_file(layers: Iterable[_Layer], cwd: Path) -> tuple[Path | None, str
     for layer in layers:
         if "config" in layer.values:
             source = layer.source("config")
-            return reading(source, _path, layer.values["config"], layer.folder), source
+            return reading(source, read_path, layer.values["config"], layer.folder), source
     file = find_file(cwd)
     return file, "default" if file is None else "found"
 
@@ -374,15 +370,15 @@ def _defaults(home: Path, folder: Path) -> _Layer:
 def _flatten(document: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """{"log": {"level": "info"}} -> {"log.level": "info"}; a key that nobody knows is refused."""
     tops = [*dict.fromkeys(name.partition(".")[0] for name in _SETTINGS), *_TABLES]
-    _refuse_unknown(document, tops, f"{file}: ")
+    refuse_unknown(document, tops, f"{file}: ")
     flat: dict[str, Any] = {}
     for key, value in document.items():
         if key not in _SECTIONS:
             flat[key] = value
             continue
         known = [name.partition(".")[2] for name in _SETTINGS if name.startswith(f"{key}.")]
-        section = _table(value, f"{file}: {key}")
-        _refuse_unknown(section, known, f"{file}: {key}.")
+        section = read_table(value, f"{file}: {key}")
+        refuse_unknown(section, known, f"{file}: {key}.")
         flat |= {f"{key}.{inner}": value for inner, value in section.items()}
     return flat
 
@@ -395,105 +391,3 @@ def _resolve(name: str, layers: Iterable[_Layer]) -> tuple[Setting, Path]:
             value = reading(layer.where(name), _SETTINGS[name].read, layer.values[name], layer.folder)
             found.append((Setting(name, value, layer.source(name)), layer.folder))
     return found[0] if found else (Setting(name, None, "default"), Path())
-
-
-def _refuse_unknown(keys: Iterable[str], known: Iterable[str], at: str) -> None:
-    known = [*known]
-    for key in keys:
-        if key not in known:
-            shown = key if re.fullmatch(r"[\w.-]{1,100}", key) else repr(key[:100])
-            advice = did_you_mean(key, known) or f"there are {', '.join(known)}"
-            raise BadInput(f"{at}{shown}: no such key: {advice}")
-
-
-def _table(value: Any, where: str) -> dict[str, Any]:
-    return reading(where, shaped, value, dict[str, Any], "a table")
-
-
-def _services(document: Mapping[str, Any], file: Path, environ: Mapping[str, str]) -> tuple[Declared, ...]:
-    tables = _table(document.get("services", {}), f"{file}: services")
-    return tuple(_declare(name, table, file, environ) for name, table in tables.items())
-
-
-def _declare(name: str, value: Any, file: Path, environ: Mapping[str, str]) -> Declared:
-    reading(f"{file}: services", check_name, name)
-    at = f"{file}: services.{name}"
-    table = _table(value, at)
-    kinds = get_args(Kind)
-    _refuse_unknown(table, (*kinds, "env", "cwd", *OPTIONS), f"{at}.")
-    if sum(kind in table for kind in kinds) != 1:
-        raise BadInput(f'{at}: either command = ["program", "word"] or python = "module:function" is expected')
-    fields = _fields(table, file.parent, environ, at)
-    if "python" in table:
-        reading(f"{at}.python", split_target, table["python"])
-    make_service(name, fields, f"{at}.")
-    return Declared(name=name, place=at, folder=file.parent, fields=fields, target=table.get("python"))
-
-
-def _fields(table: Mapping[str, Any], folder: Path, environ: Mapping[str, str], at: str) -> dict[str, Any]:
-    expanded: dict[str, Callable[[Any, Mapping[str, str]], Any]] = {
-        "command": _words, "env": _env, "cwd": _text, "on_failure": _alarm
-    }  # fmt: skip
-    read = {key: reading(f"{at}.{key}", how, table[key], environ) for key, how in expanded.items() if key in table}
-    fields = read_options({key: read.get(key, value) for key, value in table.items() if key in OPTIONS}, f"{at}.")
-    if "command" in table:
-        fields |= {"kind": "command", "argv": read["command"], "cwd": str(folder)}
-    if "cwd" in table:
-        fields["cwd"] = str(reading(f"{at}.cwd", _path, read["cwd"], folder))
-    return fields | ({"env": read["env"]} if "env" in table else {})
-
-
-def _text(value: Any, environ: Mapping[str, str]) -> str:
-    return expand(shaped(value, str, "a text"), environ)
-
-
-def _words(value: Any, environ: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(expand(word, environ) for word in shaped(value, tuple[str, ...], A_COMMAND))
-
-
-def _alarm(value: Any, environ: Mapping[str, str]) -> str | tuple[str, ...]:
-    if isinstance(value, str):
-        return expand(value, environ)
-    return tuple(expand(word, environ) for word in shaped(value, tuple[str, ...], AN_ALARM))
-
-
-def _env(value: Any, environ: Mapping[str, str]) -> dict[str, str]:
-    env = shaped(value, dict[str, str], AN_ENVIRONMENT)
-    return {name: expand(text, environ) for name, text in env.items()}
-
-
-def _schedulers(document: Mapping[str, Any], file: Path) -> tuple[Definition, ...]:
-    tables = _table(document.get("schedulers", {}), f"{file}: schedulers")
-    return tuple(_define(name, table, file) for name, table in tables.items())
-
-
-def _define(name: str, value: Any, file: Path) -> Definition:
-    reading(f"{file}: schedulers", check_name, name)
-    at = f"{file}: schedulers.{name}"
-    table = _table(value, at)
-    _refuse_unknown(table, ("interval", "services"), f"{at}.")
-    example = 'a list such as ["backup", "report=24h"]'
-    entries = reading(f"{at}.services", shaped, table.get("services", []), list[Any], example)
-    services = tuple(_entry(entry, f"{at}.services") for entry in entries)
-    seen = set[str]()
-    for entry in services:
-        if entry.name in seen:
-            raise BadInput(f"{at}.services: {entry.name} stands there twice")
-        seen.add(entry.name)
-    interval = reading(f"{at}.interval", read_interval, table.get("interval", "auto"))
-    return Definition(name=name, interval_s=interval, services=services)
-
-
-def _entry(entry: Any, at: str) -> Scheduled:
-    if isinstance(entry, str):
-        return reading(at, parse_schedule, entry)
-    table = _table(entry, at)
-    _refuse_unknown(table, ("name", "every", "cron"), f"{at}.")
-    if "every" in table and "cron" in table:
-        raise BadInput(f"{at}: cron goes without every: give one of them")
-    name = reading(f"{at}.name", shaped, table.get("name"), str, "the name of a service")
-    reading(f"{at}.name", check_name, name)
-    every = reading(f"{at}.every", seconds, table["every"]) if "every" in table else None
-    if "cron" in table:
-        reading(f"{at}.cron", check_cron, table["cron"])
-    return Scheduled(name=name, every_s=every, cron=table.get("cron"))

@@ -14,7 +14,7 @@ import msgspec
 
 from raptor.actor import Actor
 from raptor.client import Refused, socket_path
-from raptor.commands import exit_code
+from raptor.commands import exit_code, load_all
 from raptor.errors import RaptorError, shown
 from raptor.exits import Reason
 
@@ -36,6 +36,7 @@ class Control(Actor):
     """Listens, and performs what it is asked for. A connection is served by a task of its own."""
 
     async def init(self, home: Path, perform: Perform) -> None:
+        load_all()  # an upgrade may replace the files of a node that runs
         self._perform = perform
         self._path = socket_path(home)
         self._open = 0

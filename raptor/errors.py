@@ -50,6 +50,18 @@ class NoSuchName(RaptorError):
         super().__init__(f"no {what} named {name!r}" + (f": {advice}" if advice else ""))
 
 
+class TaskFailed(RaptorError):
+    """A task whose result was waited for ended without one."""
+
+    def __init__(self, id: int, state: str, reason: str, error: str | None) -> None:
+        self.id = id
+        self.state = state
+        self.reason = reason
+        self.error = error
+        told = f": {error}" if error else ""
+        super().__init__(f"task {id} is {state} ({reason}){told}")
+
+
 class ModuleFailed(RaptorError):
     """A module of services did not import; `trace` is its traceback."""
 
@@ -115,20 +127,24 @@ class NotRunning(RaptorError):
 
 
 class AlreadyRunning(RaptorError):
-    """Another process owns the state directory; `pid` is its number, None where it could not be read."""
+    """Something runs already: with `advice` a scheduler or a service, else the owner of a state directory.
 
-    def __init__(self, home: object, pid: int | None) -> None:
-        self.home = home
+    `pid` is the owner's number, None where it could not be read.
+    """
+
+    def __init__(self, what: object, pid: int | None = None, *, advice: str = "") -> None:
+        self.what = what
         self.pid = pid
         who = "another process" if pid is None else f"process {pid}"
-        super().__init__(f"{home} belongs to {who}, which runs: stop it first, or use another directory")
+        owned = f"{what} belongs to {who}, which runs: stop it first, or use another directory"
+        super().__init__(f"{what} runs already: {advice}" if advice else owned)
 
 
 class RefusedState(RaptorError):
     """The state on disk cannot be used as it is; `kind` is one word for why, `advice` says what to do."""
 
     def __init__(self, kind: str, file: object, problem: str, advice: str) -> None:
-        self.kind = kind  # damaged, foreign, newer, absent, insecure, network, unwritable, broken, closed
+        self.kind = kind  # damaged, foreign, newer, absent, insecure, network, unreadable, unwritable, broken, closed
         self.file = file
         self.problem = problem
         self.advice = advice

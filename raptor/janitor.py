@@ -14,6 +14,8 @@ from raptor.state.base import Store
 from raptor.task import Slot
 
 SWEEP_S = 60.0
+IDLE = 60  # sweeps that are left out at most
+SHED = 500  # tasks in one commit
 LOOK_S = 1.0
 
 
@@ -24,6 +26,8 @@ class Janitor(Actor):
         self._store = store
         self._retention = retention
         self._schedulers = schedulers
+        self._swept = -1
+        self._idle = 0
         self.send_after(SWEEP_S, "sweep")
         self.send_after(LOOK_S, "look")
 
@@ -39,12 +43,25 @@ class Janitor(Actor):
                 super().handle_info(message)
 
     async def _sweep(self) -> None:
+        """What has not changed since the last time is left in peace, but for a look once an hour."""
         store = self._store()
+        if store.sequence == self._swept and self._idle < IDLE:
+            self._idle += 1
+            return
+        self._idle = 0
         before = self.runtime.clock.now() - self._retention.age_s
         await self._try(store.prune(before=before, keep=self._retention.keep))
+        await self._try(self._shed(store))
         checkpoint = getattr(store, "checkpoint", None)
         if checkpoint is not None:
             await self._try(checkpoint())
+        self._swept = store.sequence
+
+    async def _shed(self, store: Store) -> None:
+        """Tasks that ended long ago, a few in each commit, so that nobody waits long behind it."""
+        before = self.runtime.clock.now() - self._retention.tasks_s
+        while await store.shed(before=before, limit=SHED) == SHED:
+            pass
 
     async def _try(self, work: Awaitable[object]) -> None:
         try:

@@ -4,38 +4,59 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import msgspec
 
 from raptor import supervisor
+from raptor.catalogue import Catalogue, from_module
 from raptor.childspec import Backoff, ChildSpec
 from raptor.clock import Clock, SystemClock
 from raptor.commands import perform
 from raptor.config import Config
 from raptor.control import Control
+from raptor.current import CURRENT
+from raptor.desk import Handle, Named, TaskDesk
 from raptor.errors import CallTimeout, NotWritten
+from raptor.events import Events
 from raptor.exits import Exit
 from raptor.herald import Herald
 from raptor.janitor import Janitor
-from raptor.keeper import Keeper
+from raptor.keeper import Keeper, Opening
+from raptor.modules import load_module
+from raptor.orders import Order
 from raptor.ref import Ref, all_ended
-from raptor.rows import Definition
-from raptor.runners import RUNNERS, check
+from raptor.resources import Resource, resources_of
+from raptor.rows import Definition, Line
+from raptor.runners import RUNNERS, check, close_runners
 from raptor.runtime import Runtime
-from raptor.scheduler import Finish, NewCatalogue, Scheduler, Workshop
-from raptor.service import Catalogue, Given, from_module
+from raptor.scheduler import Finish, NewCatalogue, Scheduler
+from raptor.scrape import Scrape, bind
+from raptor.service import Given
 from raptor.site import Site
+from raptor.state.base import Counts, Store
 from raptor.state.files import FileStore
 from raptor.state.home import Home
+from raptor.state.opening import open_store
 from raptor.supervisor import Supervisor
 from raptor.timetable import Timetable
 from raptor.timing import show_seconds
 from raptor.turn import Logs
+from raptor.watchdog import WATCH, LoopWatch, Watch
+from raptor.worker import NewLines, Unwanted, Worker
+from raptor.workshop import Workshop
+
+if TYPE_CHECKING:
+    import socket
+
+    from prometheus_client import CollectorRegistry
+
+    from raptor.metrics import Metrics
 
 GRACE_S = 30.0
 
@@ -61,43 +82,65 @@ class Node:
         clock: Clock | None = None,
         grace_s: float = GRACE_S,
         listen: bool = True,
+        watch: Watch | None = WATCH,
+        resources: Mapping[str, Resource] | None = None,
+        store: Store | str | None = None,
+        metrics: CollectorRegistry | None = None,
     ) -> None:
+        """`store`, or its address, takes the place of the files in `home`; without `home` no directory is used."""
         flags = {} if home is None else {"home": str(home)}
         self.config = config or Config.load(flags)
         self.clock = clock or SystemClock()
         self.grace_s = grace_s
         self.stop_asked = asyncio.Event()
         self._given = list(services)
+        self._resources = dict(resources or {})
         self._listen = listen
+        self._watch = watch if isinstance(self.clock, SystemClock) else None  # no thread can watch simulated time
         self._forced = asyncio.Event()
+        self._given_store = store
+        self._homeless = store is not None and home is None
+        self._home: Home | None = None
+        self._registry = metrics
+        self._metrics: Metrics | None = None
+        self._is_open = False
+        self._scraped: socket.socket | None = None
 
     async def __aenter__(self) -> Self:
         catalogue = self.config.catalogue(self._given)
         for service in catalogue.values():
             check(service)  # what its runner could never run is refused before anything starts
         self.runtime = Runtime(self.clock)
-        self._home = await self.clock.offload(Home.open, self.config.home, self.clock)
         try:
+            if not self._homeless:
+                self._home = await self.clock.offload(Home.open, self.config.home, self.clock)
+            self._measure()
             self._workshop = Workshop(
                 timetable=None,  # type: ignore[arg-type]  # the keeper brings it, before anybody else starts
                 runners={kind: make(self.clock) for kind, make in RUNNERS.items()},
-                logs=Logs(self._home.path / "logs"),
+                logs=Logs(None if self._home is None else self._home.path / "logs"),
                 catalogue=catalogue,
+                resources=self._declared() | self._resources,
             )
-            self.site = Site(self._home.path, self.clock, self._workshop, self.config, live=self)
+            self._desk = TaskDesk(self._workshop, self.clock.now)
+            self._outside = CURRENT.set(self)  # for what runs inside as well
+            path = self.config.home if self._home is None else self._home.path
+            self.site = Site(path, self.clock, self._workshop, self.config, live=self)
             root = await self.runtime.start(
                 Supervisor, self._tree(), strategy="rest_for_one", intensity=3, period_s=60.0, name="node"
             )
             assert root is not None
             self._root = root
         except BaseException:
-            self._home.close()
+            self._let_go()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        with suppress(ValueError):  # left in another task than it was entered in
+            CURRENT.reset(self._outside)
         await self.close()
 
     async def close(self) -> None:
@@ -111,7 +154,16 @@ class Node:
                 except CallTimeout:
                     self._root.kill()
                     await self._root.wait()
+            await close_runners(self._workshop.runners.values())
         finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._metrics is not None:
+            self._metrics.close()
+        if self._scraped is not None:
+            self._scraped.close()
+        if self._home is not None:
             self._home.close()
 
     # Commands
@@ -145,11 +197,44 @@ class Node:
         """Run one service now."""
         return await self.call("run", service=service)
 
+    # Tasks
+
+    async def put(self, service: Named, data: Any = None, *, replace: bool = False, **order: Unpack[Order]) -> Handle:
+        """Put a task; it is durable when this returns. `in_`, `at`, `every`, `cron` say when it is due."""
+        placed = await self._desk.put(service, data, replace=replace, **order)
+        return Handle(placed.id, placed.new, self._wait)
+
+    def put_from(self, service: Named, data: Any, **order: Any) -> Any:
+        """Put from wherever: awaited on the node's event loop, at once in a thread."""
+        return self._desk.put_from(service, data, **order)
+
+    async def put_many(self, service: Named, many: Iterable[Any], **order: Unpack[Order]) -> list[int]:
+        """Put a task for each of many data, all or none; -> their ids."""
+        return [placed.id for placed in await self._desk.put_many(service, many, **order)]
+
+    async def _wait(self, id: int, timeout_s: float | None) -> dict[str, Any]:
+        return await self.call("wait", id=id, timeout_s=timeout_s)
+
     # Live (what the commands ask of a running node)
 
     @property
     def root(self) -> Ref:
         return self._root
+
+    @property
+    def events(self) -> Events:
+        return self.runtime.events
+
+    async def unwanted(self, ids: Sequence[int]) -> None:
+        await self._tell_workers(Unwanted(tuple(ids)))
+
+    async def new_lines(self) -> None:
+        await self._tell_workers(NewLines())
+
+    async def _tell_workers(self, message: object) -> None:
+        worker = self.runtime.whereis("worker")
+        if worker is not None:
+            await worker.call(message)
 
     def scheduler(self, name: str) -> Ref | None:
         return self.runtime.whereis(f"scheduler:{name}")
@@ -174,6 +259,7 @@ class Node:
         self._workshop.catalogue = catalogue
         for ref in self._running():
             await ref.call(NewCatalogue())
+        await self._tell_workers(NewCatalogue())
 
     async def halt(self, name: str, grace_s: float) -> None:
         ref = self.scheduler(name)
@@ -207,6 +293,9 @@ class Node:
         """Wait no longer for what runs."""
         self._forced.set()
 
+    def _declared(self) -> dict[str, Resource]:
+        return resources_of([load_module(name, self.config.module_folder) for name in self.config.modules])
+
     # The tree
 
     def _tree(self) -> list[ChildSpec]:
@@ -216,25 +305,72 @@ class Node:
         ]
 
     def _work(self) -> list[ChildSpec]:
-        doors = [ChildSpec(id="control", start=Control, args=(self._home.path, self._perform), name="control")]
+        doors: list[ChildSpec] = []
+        if self._listen and self._home is not None:
+            doors.append(ChildSpec(id="control", start=Control, args=(self._home.path, self._perform), name="control"))
+        if self._scraped is not None and self._metrics is not None:
+            doors.append(ChildSpec(id="metrics", start=Scrape, args=(self._scraped, self._metrics.scrape)))
+        watchdog = [ChildSpec(id="watchdog", start=LoopWatch, args=(self._watch, self._store))]
         return [
+            *(watchdog if self._watch is not None else []),
             ChildSpec(id="schedulers", start=Schedulers, args=(self._workshop,), name="schedulers"),
+            ChildSpec(id="workers", start=Supervisor, args=(self._workers(),), name="workers"),
             ChildSpec(
                 id="janitor",
                 start=Janitor,
-                args=(lambda: self._workshop.timetable.store, self.config.retention, self._running),
+                args=(self._store, self.config.retention, self._running),
             ),
             ChildSpec(id="herald", start=Herald, args=(self._workshop, self.config.notify.per_minute)),
-            *(doors if self._listen else []),
+            *doors,
         ]
 
-    def _open_store(self) -> FileStore:
+    def _workers(self) -> list[ChildSpec]:
+        settings = self.config.worker
+        if not settings.processors:
+            return []
+        args = (self._workshop, self._desk, settings.queues or None, settings.processors)
+        return [ChildSpec(id="worker", start=Worker, args=args, name="worker", restart="transient", shutdown=10.0)]
+
+    def _open_store(self) -> Opening:
+        if isinstance(self._given_store, str):
+            return open_store(self._given_store, self.clock)
+        if self._given_store is not None:
+            return self._given_store
+        assert self._home is not None
         return FileStore(self._home)
+
+    def _measure(self) -> None:
+        """Metrics, if a registry was given or a door for them is wanted. Else nothing hears, and nothing is counted."""
+        settings = self.config.metrics
+        if self._registry is None and settings.listen is None:
+            return
+        from raptor.metrics import Metrics, new_registry
+
+        self._metrics = Metrics(
+            new_registry() if self._registry is None else self._registry,
+            self.runtime.events,
+            self.clock,
+            counts=self._counts,
+            workers=lambda: int(self.runtime.whereis("worker") is not None),
+            namespace=settings.namespace,
+        )
+        if settings.listen is not None:
+            self._scraped = bind(settings.listen)
+
+    async def _counts(self) -> list[Counts]:
+        return await self._store().stat(now=self.clock.now()) if self._is_open else []
+
+    def _store(self) -> Store:
+        return self._workshop.timetable.store
 
     async def _opened(self, timetable: Timetable) -> None:
         self._workshop.timetable = timetable
+        self._is_open = True
         stored = await timetable.store.load("definitions")
         self._workshop.definitions = {name: row for name, row in stored.items() if isinstance(row, Definition)}
+        lines = await timetable.store.load("lines")
+        defined = {line.name: line for line in self.config.queues}
+        self._workshop.lines = defined | {name: row for name, row in lines.items() if isinstance(row, Line)}
 
     async def _perform(self, command: str, params: dict[str, Any]) -> dict[str, Any]:
         return await perform(self.site, command, params)
@@ -257,6 +393,8 @@ class Node:
                     await self.site.define(msgspec.structs.replace(definition, should_run=False))
                 except NotWritten:
                     break  # the store cannot: to the next start this is an unclean end, which loses nothing
+        worker = self.runtime.whereis("worker")
+        running += [] if worker is None else [worker]
         for ref in running:
             ref.cast(Finish(self.grace_s))
         waits: list[asyncio.Future[Any]] = [

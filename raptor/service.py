@@ -1,34 +1,34 @@
-"""Named work and its options: the Service record, the `@service` decorator, and the Catalogue of what there is.
+"""Named work and its options: the Service record and the `@service` decorator.
 
-Nothing is registered. A decorated function carries its Service; a catalogue is built from modules, lists and tables.
-How work is run is the runners' business, and when it is due timing's.
+Nothing is registered: a decorated function carries its Service, and catalogue.py collects them. How work is run is the
+runners' business, and when it is due timing's.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
-from importlib.machinery import PathFinder
-from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar, Unpack, get_args, overload
 
 import msgspec
 
-from raptor.errors import BadInput, ModuleFailed, NoSuchName, did_you_mean
+from raptor.calls import Call, Message, check_call, check_message
+from raptor.current import Putter
+from raptor.errors import BadInput, did_you_mean
+from raptor.payload import Codec
 from raptor.timing import check_cron, check_name, check_zone, seconds
 
 Anchor: TypeAlias = Literal["slot", "end", "grid"]
 MissedPolicy: TypeAlias = Literal["once", "skip", "all"]
 Overlap: TypeAlias = Literal["skip", "queue"]
 OnCrash: TypeAlias = Literal["rerun", "skip"]
-Kind: TypeAlias = Literal["python", "command"]
+Kind: TypeAlias = Literal["python", "command", "http", "publish"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     """One service. `kind` names its runner; times are in seconds."""
 
     name: str
-    kind: str = "python"  # python, command
+    kind: str = "python"  # one of Kind
     every_s: float | None = None  # None: the scheduler's interval
     cron: str | None = None
     timezone: str | None = None
@@ -54,10 +54,18 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     jitter_s: float = 0.0
     on_failure: str | tuple[str, ...] | None = None  # a URL, or a command
     isolate: bool = False
+    queue: str = "default"  # of its tasks, as the five that follow
+    priority: int = 5
+    batch: int | None = None  # tasks in one call, at most; None: one, as its own arguments
+    active_s: float | None = None  # not run when it is later than that
+    codec: Codec = "json"
+    unlimited: bool = False  # tasks are tried for ever
     function: Callable[..., Any] | None = None  # kind python
     argv: tuple[str, ...] = ()  # kind command
     env: Mapping[str, str] = {}
     cwd: str | None = None
+    http: Call | None = None  # kind http
+    publish: Message | None = None  # kind publish
 
 
 Given: TypeAlias = Callable[..., Any] | Service | str
@@ -82,6 +90,12 @@ class Options(TypedDict, total=False):
     jitter: str | timedelta | Literal[0] | None
     on_failure: str | list[str] | tuple[str, ...] | None
     isolate: bool | None
+    queue: str | None
+    priority: int | None
+    batch: int | None
+    active: str | timedelta | None
+    codec: Codec | None
+    unlimited: bool | None
 
 
 class NamedOptions(Options, total=False):
@@ -168,7 +182,7 @@ def check_service(service: Service, at: str = "") -> None:
     """Refuse values and combinations that cannot work."""
     check_name(shaped(service.name, str, "the name of a service"))
     at = at or f"service {service.name!r}: "
-    for option, known in (OPTIONS | _WORK if service.kind == "command" else OPTIONS).items():
+    for option, known in (OPTIONS | _WORK.get(service.kind, {})).items():
         value = getattr(service, known.field)
         if value is not None and not reading(f"{at}{option}", known.fits, value):
             raise BadInput(f"{at}{option}: {known.accepted}, not {value!r}")
@@ -182,131 +196,6 @@ def check_service(service: Service, at: str = "") -> None:
 def read_interval(value: str | timedelta) -> float | None:
     """How often a scheduler checks: a duration, or None for "auto"."""
     return None if value == "auto" else seconds(value)
-
-
-class Placed(msgspec.Struct, frozen=True):
-    """A service, and where it is defined."""
-
-    service: Service
-    place: str
-
-
-class Catalogue(Mapping[str, Service]):
-    """The services that there are, by name, in the order of definition. It never changes: reload makes another."""
-
-    def __init__(self, placed: Iterable[Placed] = ()) -> None:
-        self._placed: dict[str, Placed] = {}
-        for one in placed:
-            self._add(one)
-
-    @classmethod
-    def of(cls, services: Iterable[Given], folder: Path | None = None) -> Catalogue:
-        """The catalogue of a list; "module:function" is looked for in a folder (the current one) first."""
-        return cls(place(given, folder or Path.cwd()) for given in services)
-
-    def find(self, name: str) -> Service:
-        """The service of that name; an unknown one is refused with the close names."""
-        if name not in self._placed:
-            raise NoSuchName("service", name, self._placed, hint="`raptor status` lists them")
-        return self._placed[name].service
-
-    def where(self, name: str) -> str:
-        """The place of its definition, for people."""
-        return self._placed[self.find(name).name].place
-
-    def __getitem__(self, name: str) -> Service:
-        return self._placed[name].service
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._placed)
-
-    def __len__(self) -> int:
-        return len(self._placed)
-
-    def __repr__(self) -> str:
-        return f"Catalogue({', '.join(self)})"
-
-    def _add(self, one: Placed) -> None:
-        check_service(one.service)
-        name = one.service.name
-        there = self._placed.setdefault(name, one)
-        # One function may be imported by two modules that are both looked at.
-        if there.service != one.service:
-            raise BadInput(
-                f"service {name!r} is defined twice: in {there.place} and in {one.place}; give one of them another name"
-            )
-
-
-def place(given: Given, folder: Path) -> Placed:
-    """A thing of a list as a Service, with its place."""
-    if isinstance(given, str):
-        return Placed(from_target(given, folder), given)
-    if isinstance(given, Service):
-        return Placed(given, _place_of(given))
-    if not callable(given):
-        raise BadInput(f'services: a function, a Service or "module:function" is expected, not {given!r}')
-    made = service_of(given) or _plain(given)
-    return Placed(made, _place_of(made))
-
-
-def from_target(target: str, folder: Path) -> Service:
-    """The service that "module:function" names; a function that is not decorated gets the defaults."""
-    module_name, name = split_target(target)
-    module = load_module(module_name, folder)
-    found: Any = vars(module).get(name)
-    if isinstance(found, Service):
-        return found
-    if not callable(found):
-        functions = (key for key, value in vars(module).items() if callable(value))
-        raise NoSuchName("function", name, functions, hint=f"looked in {_file_of(module)}")
-    return service_of(found) or _plain(found)
-
-
-def split_target(target: Any) -> tuple[str, str]:
-    """The two names in "module:function"."""
-    module, _, name = target.rpartition(":") if isinstance(target, str) else ("", "", "")
-    if not module or not name.isidentifier():
-        raise BadInput(f'"module:function" is expected, not {target!r}')
-    return module, name
-
-
-def from_module(name: str, folder: Path) -> list[Placed]:
-    """Every service of a module, in its order: decorated functions, and Services that stand there."""
-    module = load_module(name, folder)
-    made: dict[int, Service] = {}
-    for thing in vars(module).values():
-        found = thing if isinstance(thing, Service) else service_of(thing)
-        if found is not None:
-            made[id(thing)] = found
-    if not made:
-        raise BadInput(f"{_file_of(module)} defines no service: put @service before a function")
-    return [Placed(one, _place_of(one, _file_of(module))) for one in made.values()]
-
-
-def load_module(name: str, folder: Path) -> ModuleType:
-    """Import a module by its name, or by the path of its file, as if Python had been started in the folder.
-
-    The folder stays on sys.path, because a service may import its neighbours when it runs.
-    """
-    folder = folder.absolute()
-    if name.endswith(".py") or os.sep in name:
-        file = folder / name
-        if not file.is_file():
-            raise NoSuchName("file", name, (other.name for other in file.parent.glob("*.py")), f"looked for {file}")
-        folder, name = file.parent, file.name.removesuffix(".py")
-    _check_module_name(name, folder)
-    before = list(sys.path)
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-    importlib.invalidate_caches()
-    try:
-        return importlib.import_module(name)
-    except (Exception, SystemExit) as error:
-        sys.path[:] = before
-        if isinstance(error, ModuleNotFoundError) and error.name in _parents(name):
-            neighbours = [file.stem for file in folder.glob("*.py")]
-            raise NoSuchName("module", name, neighbours, hint=f"looked in {folder} and on Python's path") from None
-        raise ModuleFailed(name, _trace(error)) from None
 
 
 class _Option(msgspec.Struct, frozen=True):
@@ -335,6 +224,11 @@ def _is_cron(value: Any) -> bool:
     return True
 
 
+def _is_name(value: Any) -> bool:
+    check_name(shaped(value, str, "the name of a queue"))
+    return True
+
+
 def _is_zone(value: Any) -> bool:
     check_zone(value)
     return True
@@ -348,6 +242,18 @@ def _is_command(value: object) -> bool:
 def _is_environment(value: object) -> bool:
     env = shaped(value, dict[str, str], AN_ENVIRONMENT)
     return all(name and "=" not in name and "\0" not in name + text for name, text in env.items())
+
+
+def _is_call(value: object) -> bool:
+    if isinstance(value, Call):
+        check_call(value)
+    return isinstance(value, Call)
+
+
+def _is_message(value: object) -> bool:
+    if isinstance(value, Message):
+        check_message(value)
+    return isinstance(value, Message)
 
 
 def _is_alarm(value: Any) -> bool:
@@ -385,11 +291,21 @@ OPTIONS: Final[dict[str, _Option]] = {
     "jitter": _Option("jitter_s", 'a duration such as "10s", or 0 for none', _is_seconds, _duration_or_zero),
     "on_failure": _Option("on_failure", AN_ALARM, _is_alarm, _alarm),
     "isolate": _Option("isolate", "true or false", lambda value: isinstance(value, bool)),
+    "queue": _Option("queue", "the name of a queue", _is_name),
+    "priority": _Option("priority", "a whole number from 0 (first) to 9", lambda n: n == 0 or (is_count(n) and n <= 9)),
+    "batch": _Option("batch", "a whole number from 1", is_count),
+    "active": _Option("active_s", 'a duration such as "1h"', _is_seconds, seconds),
+    "codec": _choice("codec", Codec),
+    "unlimited": _Option("unlimited", "true or false", lambda value: isinstance(value, bool)),
 }
-_WORK: Final[dict[str, _Option]] = {
-    "command": _Option("argv", A_COMMAND, _is_command),
-    "env": _Option("env", AN_ENVIRONMENT, _is_environment),
-    "cwd": _Option("cwd", "a folder", lambda value: isinstance(value, str) and bool(value) and "\0" not in value),
+_WORK: Final[dict[str, dict[str, _Option]]] = {
+    "command": {
+        "command": _Option("argv", A_COMMAND, _is_command),
+        "env": _Option("env", AN_ENVIRONMENT, _is_environment),
+        "cwd": _Option("cwd", "a folder", lambda value: isinstance(value, str) and bool(value) and "\0" not in value),
+    },
+    "http": {"http": _Option("http", "a Call", _is_call)},
+    "publish": {"publish": _Option("publish", "a Message", _is_message)},
 }
 
 
@@ -407,19 +323,24 @@ def _wrong_times(service: Service) -> list[tuple[bool, str, str]]:
         ),
         (service.missed_limit != 10 and service.missed != "all", "missed_limit", "goes with missed = 'all'"),
         (every and service.jitter_s >= (service.every_s or 0), "jitter", "must be shorter than every"),
+        (service.unlimited and service.max_attempts is not None, "unlimited", "goes without max_attempts"),
     ]
 
 
 def _wrong_work(service: Service) -> list[tuple[bool, str, str]]:
-    command = service.kind == "command"
+    kind, command, plain = service.kind, service.kind == "command", service.kind == "python"
     kinds = get_args(Kind)
     return [
         (service.kind not in kinds, "kind", f"{' or '.join(kinds)}, not {service.kind!r}"),
         (command and service.isolate, "isolate", "a command has a process of its own anyway"),
         (command and service.function is not None, "function", "a command has none"),
+        (not plain and service.isolate, "isolate", "goes with a function"),
+        (not plain and service.function is not None, "function", "goes with kind python"),
         (not command and bool(service.argv), "command", "goes with kind command"),
         (not command and bool(service.env), "env", "goes with a command"),
         (not command and service.cwd is not None, "cwd", "goes with a command"),
+        ((service.http is None) == (kind == "http"), "http", "goes with kind http, which needs it"),
+        ((service.publish is None) == (kind == "publish"), "publish", "goes with kind publish, which needs it"),
     ]
 
 
@@ -434,14 +355,10 @@ def _carry(options: Mapping[str, Any], function: Any) -> Any:
     carrier: Any = function
     try:
         carrier.service = made
+        carrier.put = Putter(made.name)
     except AttributeError:
         raise BadInput(f"{at}{function!r} cannot be decorated: write a function that calls it") from None
     return function
-
-
-def _plain(function: Callable[..., Any]) -> Service:
-    name = getattr(function, "__name__", "")
-    return make_service(name, {"function": function})
 
 
 def _check_function(service: Service, function: Any, at: str) -> None:
@@ -456,46 +373,6 @@ def _check_function(service: Service, function: Any, at: str) -> None:
             f"{at}{option}: it needs a process of its own, which must import the function by name:"
             " define it at the top of a module, or make it async"
         )
-
-
-def _place_of(service: Service, otherwise: str = "a list of services") -> str:
-    function: Any = service.function
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    code = getattr(function, "__code__", None)
-    return otherwise if code is None else f"{code.co_filename}:{code.co_firstlineno}"
-
-
-def _file_of(module: ModuleType) -> str:
-    return getattr(module, "__file__", None) or module.__name__
-
-
-def _parents(name: str) -> list[str]:
-    """a.b.c -> a, a.b, a.b.c: which of them is missing does not matter."""
-    parts = name.split(".")
-    return [".".join(parts[: n + 1]) for n in range(len(parts))]
-
-
-def _check_module_name(name: str, folder: Path) -> None:
-    if not all(name.split(".")):
-        raise BadInput(f"module {name!r}: a name such as app.services, or the path of a .py file is expected")
-    top = name.partition(".")[0]
-    if top in sys.stdlib_module_names:
-        raise BadInput(f"module {name!r}: Python has a module {top} of its own: rename the file")
-    spec = PathFinder.find_spec(top, [str(folder)])
-    here, loaded = (None if spec is None else spec.origin), getattr(sys.modules.get(top), "__file__", None)
-    if here and loaded and os.path.realpath(here) != os.path.realpath(loaded):
-        raise BadInput(f"module {name!r}: another one of that name is loaded, from {loaded}: rename {here}")
-
-
-def _trace(error: BaseException) -> str:
-    """The traceback from the user's first line on: what is before it is the import's machinery."""
-    import traceback  # slow, and needed when a module fails only
-
-    at: TracebackType | None = error.__traceback__
-    while at is not None and at.tb_frame.f_code.co_filename.startswith((__file__, importlib.__file__, "<frozen")):
-        at = at.tb_next
-    return "".join(traceback.format_exception(type(error), error, at))
 
 
 class _Decorator(ModuleType):

@@ -2,20 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from raptor.clock import Clock
-from raptor.config import Config
+from raptor.catalogue import Catalogue
 from raptor.due import Check, Due, NotDue, decide, next_due, rounded
 from raptor.errors import NoSuchName, NotRunning
-from raptor.ref import Ref
 from raptor.rows import Definition, Scheduled, SchedulerState, ServiceTiming
-from raptor.scheduler import Workshop
-from raptor.service import Catalogue, Service
-from raptor.source import has_timing
-from raptor.timing import Timing, timing_of
+from raptor.timing import Timing, has_timing, timing_of
+from raptor.workshop import Workshop
+
+if TYPE_CHECKING:  # a command that only reads needs neither an event loop nor actors
+    from raptor.config import Config
+    from raptor.events import Events
+    from raptor.ref import Ref
+    from raptor.service import Service
+    from raptor.state.base import Counts, Record
+    from raptor.timetable import Claim
+
+
+class Telling(Protocol):
+    """A clock, as far as commands need one."""
+
+    def now(self) -> float: ...
+
+
+class Tables(Protocol):
+    """A store, as far as looking needs one."""
+
+    async def load(self, table: str) -> dict[str, Record]: ...
+
+    async def stat(self, *, now: float) -> list[Counts]: ...
+
+
+class Rows(Protocol):
+    """The timing of services as it is on disk, and who runs which of them now."""
+
+    @property
+    def store(self) -> Tables: ...
+
+    @property
+    def claims(self) -> Mapping[str, Claim]: ...
+
+    @property
+    def rows(self) -> dict[str, ServiceTiming]: ...
+
+    def row(self, service: str) -> ServiceTiming | None: ...
+
+
+class Records(Protocol):
+    """What is known of services and schedulers: a Workshop, or a copy to look at."""
+
+    @property
+    def timetable(self) -> Rows: ...
+
+    @property
+    def catalogue(self) -> Mapping[str, Service]: ...
+
+    @property
+    def definitions(self) -> dict[str, Definition]: ...
 
 
 class Live(Protocol):
@@ -24,7 +71,14 @@ class Live(Protocol):
     @property
     def root(self) -> Ref: ...
 
+    @property
+    def events(self) -> Events: ...
+
     def scheduler(self, name: str) -> Ref | None: ...
+
+    async def unwanted(self, ids: Sequence[int]) -> None: ...
+
+    async def new_lines(self) -> None: ...
 
     async def launch(self, definition: Definition) -> None: ...
 
@@ -42,21 +96,31 @@ class Site:
     """Records, services, and perhaps a node."""
 
     path: Path
-    clock: Clock
-    workshop: Workshop
+    clock: Telling
+    records: Records
     config: Config
     live: Live | None = None
 
     @property
+    def workshop(self) -> Workshop:
+        """What reads the ledger, writes and runs. A command that only looks at the tables does without."""
+        assert isinstance(self.records, Workshop)
+        return self.records
+
+    async def load(self, table: str) -> dict[str, Record]:
+        """The rows of a table, as they are on disk."""
+        return await self.records.timetable.store.load(table)
+
+    @property
     def catalogue(self) -> Catalogue:
-        catalogue = self.workshop.catalogue
+        catalogue = self.records.catalogue
         assert isinstance(catalogue, Catalogue)
         return catalogue
 
     async def definitions(self) -> dict[str, Definition]:
         """Stored definitions, and those of raptor.toml that were never changed by a command."""
         found = {definition.name: definition for definition in self.config.schedulers}
-        return found | self.workshop.definitions
+        return found | self.records.definitions
 
     async def definition(self, name: str) -> Definition:
         definitions = await self.definitions()
@@ -69,11 +133,20 @@ class Site:
         self.workshop.definitions[definition.name] = definition
 
     async def states(self) -> dict[str, SchedulerState]:
-        rows = await self.workshop.timetable.store.load("scheduler_state")
+        rows = await self.load("scheduler_state")
         return {name: row for name, row in rows.items() if isinstance(row, SchedulerState)}
 
     def row(self, service: str) -> ServiceTiming | None:
-        return self.workshop.timetable.row(service)
+        return self.records.timetable.row(service)
+
+    def claim(self, service: str) -> Claim | None:
+        """Who runs it now."""
+        return self.records.timetable.claims.get(service)
+
+    def check_known(self, name: str) -> None:
+        """Refuse a name of which there is neither a service nor a record."""
+        if name not in self.catalogue and self.row(name) is None:
+            raise NoSuchName("service", name, [*self.catalogue, *self.records.timetable.rows])
 
     def timing(self, definition: Definition | None, entry: Scheduled) -> Timing | None:
         """When a service runs; None when nothing says so."""

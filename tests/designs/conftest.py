@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raptor.clock import Clock, VirtualClock
+from tests.designs.queue_world import QueueWorld
 from tests.designs.world import TEN, World
 
 
@@ -16,3 +17,8 @@ def clock() -> Clock:
 @pytest.fixture
 def world(clock: VirtualClock) -> World:
     return World(clock)
+
+
+@pytest.fixture
+def queues(clock: VirtualClock) -> QueueWorld:
+    return QueueWorld(clock)

@@ -10,6 +10,8 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -183,6 +185,49 @@ def test_the_home_may_be_named_anywhere(project: Project, tmp_path: Path) -> Non
     assert "main ○" not in project.ok("status")
     explained = project.ok("config", "--explain", "--home", str(home))
     assert f"home {home} --home" in explained
+
+
+PROGRAMS = """
+[services.one]
+command = ["true"]
+every = "1h"
+
+[services.two]
+command = ["true"]
+cron = "30 2 * * *"
+
+[schedulers.main]
+services = ["one", "two"]
+"""
+LOADED = """
+import sys
+from raptor.cli.main import main
+main(sys.argv[1:], standalone_mode=False)
+print("loaded:", *sys.modules)
+"""
+
+
+@pytest.mark.parametrize("words", [["status"], ["next"], ["config", "--explain"], ["state", "dump"]], ids=" ".join)
+def test_whoever_only_looks_loads_no_engine(tmp_path: Path, words: list[str]) -> None:
+    project = Project(tmp_path / "project", toml=PROGRAMS, services="")
+    project.ok("schedule", "main", "one", "two")
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, *words],
+        cwd=project.folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(done.stdout.partition("loaded:")[2].split())
+    assert "raptor.glance" in loaded  # it did look
+    assert not loaded & {"asyncio", "apscheduler", "raptor.actor", "raptor.runners", "raptor.state.files"}
+
+
+def test_an_interval_is_previewed_like_a_cron_expression(project: Project) -> None:
+    times = [datetime.fromisoformat(at) for at in project.json("next", "10m", "-n", "3")["times"]]
+    assert [later - earlier for earlier, later in pairwise(times)] == [timedelta(minutes=10)] * 2
+    assert "no service named '10x'" in project.run("next", "10x").stderr
 
 
 def test_times_are_shown_in_the_zone_that_was_asked_for(project: Project) -> None:

@@ -20,9 +20,11 @@ pytestmark = pytest.mark.timeout(120)
 # All is imported first: the interpreter itself may lie where only root can read.
 AS_NOBODY = """
 import asyncio.base_events, difflib, os, sys, sqlite3, tempfile, tomllib, uvloop, zoneinfo
-import raptor.connect, raptor.cli.foreground, raptor.cli.looking, raptor.cli.running, raptor.cli.screens
+import raptor.alone, raptor.embedded, raptor.glance, raptor.commands
+import raptor.cli.foreground, raptor.cli.looking, raptor.cli.running, raptor.cli.screens, raptor.cli.overview
 import raptor.cli.starting, raptor.runners.python, raptor.runners.command, raptor.cli.firstprocess
 from raptor.cli.main import main
+raptor.commands.load_all()
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
@@ -173,6 +175,25 @@ def test_a_directory_of_somebody_else_is_refused(words: list[str]) -> None:
     assert done.returncode == 6, done.stdout + done.stderr
     assert done.stderr.startswith("raptor: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_file_of_settings_that_may_not_be_read_is_refused() -> None:
+    if os.getuid() != 0:
+        pytest.fail("this test becomes another user, and has to be run as root")
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        file = Path(folder) / "raptor.toml"
+        file.touch(mode=0o600)
+        done = subprocess.run(
+            [sys.executable, "-c", AS_NOBODY, "status", "--config", str(file)],
+            cwd=folder,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 6, done.stdout + done.stderr
+    assert done.stderr == f"raptor: {file} cannot be read; run as its owner, or name another with --config\n"
 
 
 def test_damage_is_refused_and_repaired(project: Project) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.cli import RAPTOR, Project, environment, eventually
+from tests.system.cli import RAPTOR, SERVICES, Project, environment, eventually
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -287,6 +287,9 @@ def test_systemd_is_told_of_ready_life_and_stop(project: Project, tmp_path: Path
 
 
 def test_json_lines_are_for_programs(project: Project) -> None:
+    thread = 'import threading; threading.Thread(target=print, args=("printed by a thread",)).start()'
+    text = SERVICES.replace('print("printed by one")', f'print("printed by one"); {thread}')
+    (project.folder / "services.py").write_text(text)
     project.ok("schedule", "main", "one=1h")
     node = project.start("main", "--log-format", "json", "--cycles", "1")
     assert node.end() == 0
@@ -296,7 +299,8 @@ def test_json_lines_are_for_programs(project: Project) -> None:
         "service_ended",
     ]
     assert all(event["at"].endswith("Z") for event in events)
-    assert "printed by one" in [event.get("text") for event in events]  # not among the JSON as it is
+    assert "printed by one\n" in (project.home / "logs" / "one.log").read_text()  # in its output, not among the JSON
+    assert "printed by a thread" in [event.get("text") for event in events]  # and for the node, as an event
     ended = next(event for event in events if event["event"] == "service_ended")
     assert ended["outcome"] == "ok"
     assert ended["took_s"] >= 0

@@ -9,8 +9,9 @@ import pytest
 
 from raptor.cli.chronicle import LARGEST, LogFile, Tail, decode, encode, records
 from raptor.cli.narrator import Narrator
-from raptor.cli.words import plain, public, read_moment, rough, until, when
+from raptor.cli.words import plain, public, rough, until, when
 from raptor.errors import BadInput
+from raptor.moment import read_moment
 
 NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC).timestamp()
 

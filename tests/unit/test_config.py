@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raptor import config
-from raptor.config import FILE, LARGEST, Config, expand, find_file
+from raptor import config, declared
+from raptor.config import FILE, LARGEST, Config, find_file
+from raptor.declared import expand
 from raptor.errors import BadInput, ModuleFailed, NoSuchName, RaptorError
 from raptor.rows import Definition, Scheduled
 from raptor.service import Service, service
@@ -285,16 +286,16 @@ def test_a_file_that_is_no_text_or_too_long_or_too_deep_is_refused(project: Proj
         ("retention.keep = true", "retention.keep: a whole number from 1 is expected, not True"),
         ("notify.per_minute = 1.5", "notify.per_minute: a whole number from 1 is expected, not 1.5"),
         ('hom = "x"', "hom: no such key: did you mean 'home'?"),
-        ("x = 1", "x: no such key: there are home, module, tz, color, log, retention, notify, services, schedulers"),
+        ("x = 1", "x: no such key: there are home, module, tz, color, log, retention, "),
         ('log.fromat = "json"', "log.fromat: no such key: did you mean 'format'?"),
         ('"\\u001b[31m" = 1', "'\\x1b[31m': no such key: there are home"),
         ("services = 5", "services: a table is expected, not 5"),
         ("services.a = 5", "services.a: a table is expected, not 5"),
-        ("[services.a]", "services.a: either command = "),
-        ('[services.a]\ncommand = ["a"]\npython = "m:f"', "services.a: either command = "),
+        ("[services.a]", "services.a: one of command = "),
+        ('[services.a]\ncommand = ["a"]\npython = "m:f"', "services.a: one of command = "),
         (
-            '[services.a]\nhttp = {url = "https://x"}',
-            "services.a.http: no such key: there are python, command, env, cwd",
+            '[services.a]\nhttps = {url = "https://x"}',
+            "services.a.https: no such key: did you mean 'http'?",
         ),
         ('[services."a/b"]\ncommand = ["a"]', "services: name 'a/b': a name has 1 to 100"),
         ('[services.a]\ncommand = "backup --quick"', "services.a.command: a list of words such as"),
@@ -599,7 +600,7 @@ def test_schedulers_are_defined_in_every_spelling(project: Project) -> None:
 @given(st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", fullmatch=True))
 def test_a_scheduler_and_its_services_have_plain_names(name: str) -> None:
     document = {"schedulers": {name: {"services": [name]}}}
-    assert config._schedulers(document, Path("/x")) == (Definition(name=name, services=(Scheduled(name=name),)),)
+    assert declared.schedulers(document, Path("/x")) == (Definition(name=name, services=(Scheduled(name=name),)),)
 
 
 def test_a_scheduler_may_name_only_services_that_there_are(project: Project) -> None:
@@ -635,8 +636,8 @@ def complaint(act: Callable[[], object]) -> str | None:
 def test_whatever_stands_in_the_tables_is_read_or_refused(table: dict[str, Any], scheduler: dict[str, Any]) -> None:
     document = {"services": {"a": table}, "schedulers": {"b": scheduler}}
     for message in (
-        complaint(lambda: config._services(document, Path("/x"), {})),
-        complaint(lambda: config._schedulers(document, Path("/x"))),
+        complaint(lambda: declared.services(document, Path("/x"), {})),
+        complaint(lambda: declared.schedulers(document, Path("/x"))),
     ):
         assert message is None or message.startswith("/x: s")
 

@@ -18,16 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tenacity import wait_fixed
 
+from raptor.catalogue import Catalogue, Placed, from_module, from_target
 from raptor.errors import BadInput, ModuleFailed, NoSuchName, RaptorError
+from raptor.modules import load_module
 from raptor.service import (
     OPTIONS,
-    Catalogue,
-    Placed,
     Service,
     command_service,
-    from_module,
-    from_target,
-    load_module,
     read_interval,
     service,
     service_of,
@@ -317,7 +314,8 @@ def test_a_wrong_command_is_refused(given: Any, problem: str) -> None:
         ({"every_s": float("nan")}, "every: a duration above zero such as"),
         ({"timeout_s": float("inf")}, "timeout: a duration such as"),
         ({"every_s": 1.0, "cron": "@daily"}, "cron: goes without every"),
-        ({"kind": "http"}, "kind: python or command, not 'http'"),
+        ({"kind": "soap"}, "kind: python or command or http or publish, not 'soap'"),
+        ({"kind": "http"}, "http: goes with kind http, which needs it"),
         ({"argv": ("a",)}, "command: goes with kind command"),
         ({"env": {"A": "1"}}, "env: goes with a command"),
         ({"cwd": "/"}, "cwd: goes with a command"),

@@ -1,0 +1,90 @@
+"""One task, or a batch of them, on its way through a lane."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from raptor.runners import Context, Desk, Progress
+from raptor.service import Service
+from raptor.settlement import judge_task
+from raptor.task import Done, Result, Task, Verdict
+
+
+class Assignment:
+    """Tasks that one run is for: a single one, but for a batch handler."""
+
+    __slots__ = ("desk", "each", "gone", "lane", "resources", "service", "tasks", "unwanted", "values")
+
+    def __init__(
+        self,
+        service: Service,
+        tasks: Sequence[Task],
+        values: Sequence[Any],
+        desk: Desk,
+        resources: Mapping[str, Any],
+    ) -> None:
+        self.service = service
+        self.tasks = tasks
+        self.values = values  # their data, decoded
+        self.desk = desk
+        self.resources = resources
+        self.each: list[tuple[Result, Verdict]] | None = None  # what became of each of a batch
+        self.lane: asyncio.Task[Any] | None = None  # what to cancel
+        self.unwanted: set[int] = set()  # cancelled by command: their results are dropped
+        self.gone: set[int] = set()  # those, and whose lease is another's
+
+    def context(self, on_progress: Callable[[Progress], None]) -> Context:
+        self.lane = asyncio.current_task()
+        self._end_if_all_gone()
+        task = self.tasks[0]
+        return Context(
+            run_id=f"{task.id}.{task.fence}",
+            service=self.service.name,
+            attempt=task.attempts,
+            planned=task.due,
+            key=f"task {task.id}",
+            data=self.values[0] if self.service.batch is None else list(self.values),
+            on_progress=on_progress,
+            task=task,
+            desk=self.desk,
+            resources=self.resources,
+        )
+
+    def let_go(self, id: int, *, unwanted: bool = False) -> None:
+        """Nobody waits for this one. A batch goes on for the others; without any the run is ended, once."""
+        if unwanted:
+            self.unwanted.add(id)
+        if id not in self.gone:
+            self.gone.add(id)
+            self._end_if_all_gone()
+
+    def _end_if_all_gone(self) -> None:
+        if self.lane is not None and len(self.gone) == len(self.tasks):
+            self.lane.cancel()
+
+    def judge(self, result: Result, now: float, rng: random.Random) -> Verdict:
+        """Of a batch the first that is not done stands for all; `each` has them one by one."""
+        if self.service.batch is None:
+            return judge_task(self.tasks[0], self.service, result, now, rng)
+        shares = _shares(result, len(self.tasks))
+        self.each = [
+            (share, judge_task(task, self.service, share, now, rng))
+            for task, share in zip(self.tasks, shares, strict=True)
+        ]
+        return next((verdict for _, verdict in self.each if not isinstance(verdict, Done)), Done())
+
+
+def _shares(result: Result, count: int) -> list[Result]:
+    """A batch handler may answer with a list: a value, or a verdict, for each task."""
+    values = result.value if isinstance(result.value, list) and len(result.value) == count else [None] * count
+    return [
+        msgspec.structs.replace(result, value=None, decision=value)
+        if isinstance(value, Verdict)
+        else msgspec.structs.replace(result, value=value)
+        for value in values
+    ]

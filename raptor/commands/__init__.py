@@ -1,0 +1,112 @@
+"""The one table of commands behind every door: socket, embedded handle, command line.
+
+Each is a function of a Site and JSON values, and answers in JSON values; its module is imported when it is performed,
+so that a command that only reads does without the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from raptor.errors import (
+    AlreadyRunning,
+    BadInput,
+    BadSpec,
+    CallTimeout,
+    NoSuchName,
+    NotRunning,
+    NotWritten,
+    RefusedState,
+)
+
+if TYPE_CHECKING:
+    from raptor.commands.answers import Answer
+    from raptor.site import Site
+
+Needs: TypeAlias = Literal["look", "read", "write", "node"]
+"""What a command works on: the rows of the tables, which takes no event loop; the whole store; the same to write; or a
+node that runs."""
+
+
+class Command(NamedTuple):
+    """One command: where its function is, and what it needs."""
+
+    place: str  # module:function, in this package
+    needs: Needs
+
+    def load(self) -> Callable[..., Awaitable[Answer]]:
+        module, _, function = self.place.partition(":")
+        found: Callable[..., Awaitable[Answer]] = getattr(import_module(f"{__name__}.{module}"), function)
+        return found
+
+
+COMMANDS: dict[str, Command] = {
+    "start": Command("running:start", "node"),
+    "schedule": Command("writing:schedule", "write"),
+    "status": Command("reading:status", "look"),
+    "stop": Command("running:stop", "node"),
+    "pause": Command("writing:pause", "write"),
+    "resume": Command("writing:resume", "write"),
+    "run": Command("running:run", "write"),
+    "next": Command("reading:preview", "look"),
+    "history": Command("reading:history", "read"),
+    "why": Command("reading:why", "read"),
+    "tree": Command("running:show_tree", "node"),
+    "reload": Command("running:reload", "node"),
+    "dump": Command("reading:dump", "look"),
+    "reset": Command("writing:reset", "write"),
+    "config": Command("reading:settings", "look"),
+    "put": Command("tasks:put", "write"),
+    "tasks": Command("tasks:tasks", "read"),
+    "task": Command("tasks:task", "read"),
+    "wait": Command("tasks:wait", "node"),
+    "cancel": Command("tasks:cancel", "write"),
+    "retry": Command("tasks:retry", "write"),
+    "drop": Command("tasks:drop", "write"),
+    "queues": Command("tasks:queues", "read"),
+    "queue": Command("tasks:queue", "write"),
+}
+
+
+def find(name: str) -> Command:
+    """The command of that name; an unknown one is refused like any bad name."""
+    if name not in COMMANDS:
+        raise NoSuchName("command", name, COMMANDS)
+    return COMMANDS[name]
+
+
+def load_all() -> None:
+    """Import every command now."""
+    for command in COMMANDS.values():
+        command.load()
+
+
+async def perform(site: Site, name: str, params: dict[str, Any]) -> Answer:
+    """Run a command of the table; wrong names and parameters are refused like any bad input."""
+    run = find(name).load()
+    try:
+        work = run(site, **params)
+    except TypeError as error:
+        raise BadInput(f"{name}: {error}") from None
+    return await work
+
+
+def exit_code(error: BaseException) -> int:
+    """What the command line ends with."""
+    match error:
+        case BadInput() | BadSpec():
+            return 2
+        case NotRunning():
+            return 3
+        case NoSuchName():
+            return 4
+        case AlreadyRunning():
+            return 5
+        case RefusedState() | NotWritten() | PermissionError():
+            return 6
+        case CallTimeout():
+            return 124
+        case _:
+            return 1

@@ -1,0 +1,238 @@
+"""Commands on tasks and queues: put, tasks, task, wait, cancel, retry, drop, queues, queue."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import msgspec
+
+from raptor.commands.answers import Answer, plain
+from raptor.desk import TaskDesk
+from raptor.errors import BadInput, CallTimeout, NoSuchName, did_you_mean
+from raptor.lines import set_line
+from raptor.orders import Order
+from raptor.rows import Line
+from raptor.site import Site
+from raptor.state.base import Query, Store
+from raptor.task import ENDED, Move, State, Task
+from raptor.timing import check_name
+
+PAGE = 500
+PAST = {"retry": "retried", "drop": "dropped"}
+
+
+async def put(
+    site: Site, service: str, data: Any = None, many: list[Any] | None = None, replace: bool = False, **order: Any
+) -> Answer:
+    """Store a task, or one for each of many data; it is durable when this answers."""
+    desk, asked = TaskDesk(site.workshop, site.clock.now), _order(order)
+    if many is not None:
+        if replace or data is not None:
+            raise BadInput("many: goes without data and replace")
+        placed = await desk.put_many(service, many, **asked)
+        return {"ids": [one.id for one in placed]}
+    one = await desk.put(service, data, replace=replace, **asked)
+    found, now = await _find(site, one.id), site.clock.now()
+    gone = {"state": "done", "queue": None, "due": None}  # where nothing is kept it may have ended and gone by now
+    known = gone if found is None else {"state": _state(found, now), "queue": found.queue, "due": found.due}
+    return {"id": one.id, "new": one.new, "now": now, **known}
+
+
+def _order(order: dict[str, Any]) -> Order:
+    known = Order.__annotations__
+    for option in order:
+        if option not in known:
+            advice = did_you_mean(option, known) or f"it has {', '.join(known)}"
+            raise BadInput(f"put: {option}: no such option: {advice}")
+    return cast("Order", order)
+
+
+async def tasks(
+    site: Site,
+    state: str | None = None,
+    queue: str | None = None,
+    service: str | None = None,
+    key: str | None = None,
+    limit: int = 50,
+    after: int = 0,
+) -> Answer:
+    """Tasks, the newest first; `state` may be delayed as well."""
+    now, states = site.clock.now(), _states(state)
+    query = Query(
+        states=states, queue=queue, service=service, key=key, limit=limit, after=after, newest=not after,
+        due_from=now if state == "delayed" else None, due_until=now if state == "ready" else None,
+    )  # fmt: skip
+    found = await _store(site).find(query)
+    return {"now": now, "tasks": [_shown(task, now) for task in found]}
+
+
+def _states(state: str | None) -> tuple[State, ...]:
+    if state in (None, "all"):
+        return ()
+    names = [*State, "delayed"]
+    if state not in names:
+        raise BadInput(f"state: one of {', '.join(names)}, not {state!r}")
+    return (State.READY if state == "delayed" else State(state),)
+
+
+async def task(site: Site, id: int) -> Answer:
+    """One task: its whole life, and the tasks it put."""
+    found, now = await _task(site, id), site.clock.now()
+    children = await _store(site).find(Query(parent=id, limit=20))
+    return {"now": now, **_shown(found, now), "children": [child.id for child in children]}
+
+
+async def wait(site: Site, id: int, timeout_s: float | None = None) -> Answer:
+    """Until a task has ended; -> it."""
+    ended, last = asyncio.Event(), list[Task]()
+
+    def hear(event: Any) -> None:
+        if event.facts["id"] == id and event.facts["state"] in ENDED:
+            last.append(_moved(event.facts["task"], event.facts.get("move")))
+            ended.set()
+
+    subscription = site.need_live().events.subscribe(hear, "task_ended", "task_cancelled")
+    try:
+        while True:
+            found = await _find(site, id) or (last[-1] if last else await _task(site, id))
+            if found.state in ENDED:
+                return {"now": site.clock.now(), **_shown(found, site.clock.now())}
+            try:
+                await asyncio.wait_for(ended.wait(), timeout_s)
+            except TimeoutError:
+                raise CallTimeout(f"task {id} has not ended within {timeout_s:g} s") from None
+            ended.clear()
+    finally:
+        subscription.close()
+
+
+def _moved(task: Task, move: Move | None) -> Task:
+    """A task as its end leaves it, also where no row of it is kept."""
+    if move is None:
+        return msgspec.structs.replace(task, state=State.CANCELLED)
+    return msgspec.structs.replace(
+        task, state=move.state, attempts=move.attempts, ended=move.ended, output=move.output, error=move.error,
+        reason=move.reason, history=move.history,
+    )  # fmt: skip
+
+
+async def cancel(site: Site, ids: list[int], reason: str = "cancelled") -> Answer:
+    """Cancel tasks: one that waits at once, one that runs by ending its run."""
+    known = {id: await _task(site, id) for id in ids}
+    before = await _store(site).cancel(ids, now=site.clock.now(), reason=reason)
+    running = [id for id, state in before.items() if state is State.TAKEN]
+    if running and site.live is not None:
+        await site.live.unwanted(running)
+    waiting = [id for id, state in before.items() if state is State.READY]
+    if site.live is not None:
+        for id in waiting:
+            site.live.events.emit("task_cancelled", id=id, state=State.CANCELLED, task=known[id], reason=reason)
+    ended = {id: str(state) for id, state in before.items() if state in ENDED}
+    return {"cancelled": waiting, "ending": running, "ended": ended}
+
+
+async def retry(
+    site: Site, ids: list[int] | None = None, queue: str | None = None, service: str | None = None
+) -> Answer:
+    """Make ended tasks ready again, from the first attempt: those named, or all dead ones."""
+    return {"revived": await _each(site, ids, queue, service, "retry")}
+
+
+async def drop(
+    site: Site, ids: list[int] | None = None, queue: str | None = None, service: str | None = None
+) -> Answer:
+    """Forget ended tasks: those named, or all dead ones."""
+    return {"dropped": await _each(site, ids, queue, service, "drop")}
+
+
+async def _each(site: Site, ids: list[int] | None, queue: str | None, service: str | None, verb: str) -> list[int]:
+    """All dead ones page by page, so that nobody waits long behind it."""
+    store, done = _store(site), list[int]()
+    if ids is not None:
+        for id in ids:
+            found = await _task(site, id)
+            if found.state not in ENDED:
+                raise BadInput(f"task {id} is {found.state}: only one that has ended can be {PAST[verb]}")
+        return await _apply(store, ids, verb, site.clock.now())
+    after = 0
+    while page := await store.find(Query(states=(State.DEAD,), queue=queue, service=service, after=after, limit=PAGE)):
+        some, after = [found.id for found in page], page[-1].id
+        done += await _apply(store, some, verb, site.clock.now())
+    return done
+
+
+async def _apply(store: Store, ids: list[int], verb: str, now: float) -> list[int]:
+    """One whose key another task has by now is not revived."""
+    if verb == "retry":
+        return await store.revive(ids, now=now)
+    await store.drop(ids)
+    return ids
+
+
+async def queues(site: Site) -> Answer:
+    """Every queue: how it is set, and how many tasks it has."""
+    now = site.clock.now()
+    counts = {count.queue: count for count in await _store(site).stat(now=now)}
+    lines = site.workshop.lines
+    shown: list[Answer] = []
+    for name in sorted({*counts, *lines}):
+        line, count = lines.get(name) or Line(name=name), counts.get(name)
+        numbers = {"ready": 0, "delayed": 0, "taken": 0, "done": 0, "dead": 0, "cancelled": 0, "oldest": None}
+        if count is not None:
+            numbers = plain(count)
+        oldest = numbers["oldest"]
+        shown.append({**plain(line), **numbers, "queue": name, "late_s": None if oldest is None else now - oldest})
+    worker = None if site.live is None else plain(site.config.worker)
+    return {"now": now, "queues": shown, "worker": worker}
+
+
+async def queue(site: Site, name: str, **written: Any) -> Answer:
+    """Set a queue: paused, note, processors, concurrency, rate, batch_size, lease, max_attempts."""
+    check_name(name)
+    lines = site.workshop.lines
+    line = set_line(lines.get(name) or Line(name=name), written)
+    await _store(site).save([("lines", name, line)])
+    lines[name] = line
+    if site.live is not None:
+        await site.live.new_lines()
+    return plain(line)
+
+
+def _store(site: Site) -> Store:
+    return site.workshop.timetable.store
+
+
+async def _find(site: Site, id: int) -> Task | None:
+    found = await _store(site).find(Query(ids=(id,), limit=1))
+    return found[0] if found else None
+
+
+async def _task(site: Site, id: int) -> Task:
+    found = await _find(site, id)
+    if found is None:
+        raise NoSuchName("task", str(id), hint="`raptor tasks` lists them; one that is done is kept for a while")
+    return found
+
+
+def _state(task: Task, now: float) -> str:
+    return "delayed" if task.state is State.READY and task.due > now else str(task.state)
+
+
+def _shown(task: Task, now: float) -> Answer:
+    """All that is known of a task; its data and output as they are, its state as people say it."""
+    data: Any = msgspec.msgpack.decode(task.data) if isinstance(task.data, bytes) else msgspec.Raw(task.data.encode())
+    return {
+        **plain(task),
+        "state": _state(task, now),
+        "data": _value(data),
+        "output": None if task.output is None else _value(msgspec.Raw(task.output.encode())),
+        "timing": None if task.timing is None else _value(msgspec.Raw(task.timing.encode())),
+    }
+
+
+def _value(raw: Any) -> Any:
+    try:
+        return msgspec.json.decode(bytes(raw)) if isinstance(raw, msgspec.Raw) else raw
+    except msgspec.DecodeError:
+        return bytes(raw).decode(errors="replace")

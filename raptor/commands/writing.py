@@ -1,0 +1,165 @@
+"""Commands that change records: schedule, pause, resume, reset. A scheduler that runs is told at once."""
+
+from __future__ import annotations
+
+import msgspec
+
+from raptor.commands.answers import Answer
+from raptor.due import Check, Due, NotDue, reached, rounded, skip
+from raptor.errors import AlreadyRunning, BadInput, NoSuchName
+from raptor.rows import Definition, Scheduled
+from raptor.scheduler import Redefine
+from raptor.site import Site
+from raptor.timing import check_name, parse_schedule
+
+
+async def schedule(
+    site: Site, name: str, services: list[str], add: bool = False, remove: bool = False, force: bool = False
+) -> Answer:
+    """Set a scheduler's services, or amend the list; a running one is told at once."""
+    check_name(name)
+    entries = [parse_schedule(text) for text in services]
+    known = (await site.definitions()).get(name) or Definition(name=name)
+    if not (force or remove):
+        for entry in entries:
+            site.catalogue.find(entry.name)
+            if site.timing(known, entry) is None:
+                raise BadInput(
+                    f"{entry.name}: nothing says when it runs; write {entry.name}=24h, or start {name} with --interval"
+                )
+    definition = msgspec.structs.replace(known, services=_amended(known.services, entries, add, remove))
+    for entry in definition.services:
+        if entry not in known.services:
+            await _replan(site, definition, entry)
+    await site.define(definition)
+    scheduler = None if site.live is None else site.live.scheduler(name)
+    outlook = [_outlook(site, definition, entry) for entry in definition.services]
+    if scheduler is not None:
+        await scheduler.call(Redefine(definition, look_now=True))
+    return {"scheduler": name, "running": scheduler is not None, "services": outlook}
+
+
+async def _replan(site: Site, definition: Definition, entry: Scheduled) -> None:
+    """A service that was given another timing is due by that: from its last slot, or at its next calendar time."""
+    row, timing = site.row(entry.name), site.timing(definition, entry)
+    if row is None or timing is None or row.open is not None or site.claim(entry.name) is not None:
+        return
+    now = site.clock.now()
+    if timing.every_s is None:
+        due = timing.first(now)
+    elif timing.every_s == row.interval_seconds:
+        return
+    else:
+        slot = now if row.slot is None else row.slot
+        due = timing.after(slot=slot, end=slot, origin=slot)
+    changed = msgspec.structs.replace(row, next_due=rounded(due), interval_seconds=timing.every_s, origin=None)
+    await site.workshop.timetable.save(entry.name, changed)
+
+
+def _amended(old: tuple[Scheduled, ...], entries: list[Scheduled], add: bool, remove: bool) -> tuple[Scheduled, ...]:
+    named = {entry.name: entry for entry in entries}
+    if len(named) < len(entries):
+        raise BadInput("a service is named twice in the list")
+    if remove:
+        missing = [name for name in named if name not in {entry.name for entry in old}]
+        if missing:
+            raise NoSuchName("scheduled service", missing[0], [entry.name for entry in old])
+        return tuple(entry for entry in old if entry.name not in named)
+    if add:
+        return (*(entry for entry in old if entry.name not in named), *entries)
+    return tuple(entries)
+
+
+def _outlook(site: Site, definition: Definition, entry: Scheduled) -> Answer:
+    found = site.outlook(definition, entry)
+    match found:
+        case Due():
+            return {"name": entry.name, "due": True, "reason": found.reason, "next_due": found.planned}
+        case NotDue():
+            return {"name": entry.name, "due": False, "reason": found.reason, "next_due": found.until}
+        case None:
+            return {"name": entry.name, "due": False, "reason": "unknown service", "next_due": None}
+
+
+async def pause(site: Site, name: str, note: str = "") -> Answer:
+    """Hold a scheduler, or a service wherever it is listed. Its slots are skipped, not made up for."""
+    return await _hold(site, name, held=True, note=note)
+
+
+async def resume(site: Site, name: str) -> Answer:
+    """Let a held scheduler or service run again, from its next slot on."""
+    return await _hold(site, name, held=False, note="")
+
+
+async def _hold(site: Site, name: str, *, held: bool, note: str) -> Answer:
+    definitions = await site.definitions()
+    if name in definitions:
+        changed = [msgspec.structs.replace(definitions[name], paused=held, note=note)]
+        passed = [entry.name for entry in changed[0].services]
+    else:
+        listing = [d for d in definitions.values() if name in {entry.name for entry in d.services}]
+        if not listing:
+            raise NoSuchName("scheduler or service", name, [*definitions, *site.catalogue])
+        changed = [_with_paused(definition, name, held) for definition in listing]
+        passed = [name]
+    if not held:
+        for definition in changed:
+            for entry in definition.services:
+                if entry.name in passed:
+                    await _pass_paused(site, definition, entry)
+    for definition in changed:
+        await site.define(definition)
+        scheduler = None if site.live is None else site.live.scheduler(definition.name)
+        if scheduler is not None:
+            await scheduler.call(Redefine(definition))
+    return {"paused" if held else "resumed": name, "schedulers": [definition.name for definition in changed]}
+
+
+def _with_paused(definition: Definition, service: str, held: bool) -> Definition:
+    others = tuple(name for name in definition.paused_services if name != service)
+    return msgspec.structs.replace(definition, paused_services=(*others, service) if held else others)
+
+
+async def _pass_paused(site: Site, definition: Definition, entry: Scheduled) -> None:
+    """The slots of the time in which it was held are closed as skipped."""
+    service, row, timing = site.catalogue.get(entry.name), site.row(entry.name), site.timing(definition, entry)
+    if service is None or row is None or timing is None:
+        return
+    if site.claim(entry.name) is not None:
+        return  # it runs for one of them; what came meanwhile is seen at the next check
+    now = site.clock.now()
+    check = Check(scheduler=definition.name, at=now, now=now, up_since=now)
+    found = skip(service, timing, row, check, "paused")
+    if found.row is not None:
+        await site.workshop.timetable.store.record(found.closed, ())
+        await site.workshop.timetable.save(entry.name, found.row)
+
+
+async def reset(site: Site, service: str | None = None, scheduler: str | None = None) -> Answer:
+    """Make a service due now (its record stays), or drop what is left of a scheduler's cycle."""
+    timetable = site.workshop.timetable
+    if service is not None:
+        row = timetable.row(service)
+        if row is None:
+            raise NoSuchName("timing record", service, timetable.rows)
+        now = reached(site.clock.now())
+        due = msgspec.structs.replace(row, next_due=now, retry_at=None, open=None, attempts=0, failures=0)
+        await timetable.save(service, due)
+        await _look(site, service)
+        return {"reset": service, "next_due": now}
+    if scheduler is None:
+        raise BadInput("name a service, or a scheduler with --scheduler NAME")
+    await site.definition(scheduler)
+    if site.live is not None and site.live.scheduler(scheduler) is not None:
+        raise AlreadyRunning(f"scheduler {scheduler}", advice=f"`raptor stop {scheduler}` first")
+    await timetable.store.save([("scheduler_state", scheduler, None)])
+    return {"reset": scheduler}
+
+
+async def _look(site: Site, service: str) -> None:
+    if site.live is None:
+        return
+    for definition in (await site.definitions()).values():
+        scheduler = site.live.scheduler(definition.name)
+        if scheduler is not None and service in {entry.name for entry in definition.services}:
+            await scheduler.call(Redefine(definition))

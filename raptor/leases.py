@@ -1,0 +1,119 @@
+"""Leases of what runs here, renewed; and tasks of those who are gone, which come back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+from raptor.assignment import Assignment
+from raptor.clerk import Clerk
+from raptor.clock import Clock
+from raptor.errors import NotWritten
+from raptor.rows import LEASE_S
+from raptor.runners.family import sweep_after_crash
+from raptor.settlement import CANCELLED, LAPSED, lapsed
+from raptor.state.base import Hold, Query
+from raptor.task import Skipped, State, Task, Verdict
+from raptor.workshop import Workshop
+
+BEAT = 3  # a lease is renewed when a third of it has passed
+PAGE = 500
+
+
+class Leases:
+    """`unwanted` is told of tasks that were cancelled elsewhere, `lost` of those that are somebody else's by now."""
+
+    def __init__(
+        self,
+        workshop: Workshop,
+        clerk: Clerk,
+        clock: Clock,
+        running: Mapping[int, Assignment],
+        unwanted: Callable[[Iterable[int]], None],
+        lost: Callable[[Iterable[int]], None],
+    ) -> None:
+        self._workshop = workshop
+        self._store = workshop.timetable.store
+        self._clerk = clerk
+        self._clock = clock
+        self._running = running
+        self._unwanted = unwanted
+        self._lost = lost
+        self._changed = asyncio.Event()
+        self._started = asyncio.Event()
+
+    def wake(self) -> None:
+        """Something runs."""
+        self._started.set()
+
+    def reset(self) -> None:
+        """Queues were set anew: a lease may be shorter."""
+        self._changed.set()
+
+    async def take_over(self) -> None:
+        """At the start: what this process lost hold of, and what others left."""
+        after = 0
+        while page := await self._store.find(Query(states=(State.TAKEN,), after=after, limit=PAGE)):
+            after = page[-1].id
+            await self._bring_back([task for task in page if self._is_orphan(task)])
+
+    async def keep(self) -> None:
+        """Renew, for ever. Where owners live elsewhere, see whether one is gone."""
+        while True:
+            if self._store.exclusive and not self._running:
+                self._started.clear()
+                await self._started.wait()
+            lease_s = min([LEASE_S, *(line.lease_s for line in self._workshop.lines.values())])
+            await self._beat(lease_s / BEAT)
+            try:
+                await self._renew(lease_s)
+                if not self._store.exclusive:
+                    await self._sweep()
+            except NotWritten:
+                continue
+
+    async def _beat(self, seconds: float) -> None:
+        self._changed.clear()
+        waits = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._changed.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _renew(self, lease_s: float) -> None:
+        holds = [Hold(task.id, task.fence) for unit in set(self._running.values()) for task in unit.tasks]
+        if holds:
+            held = await self._store.extend(holds, until=self._clock.now() + lease_s)
+            self._unwanted(held.unwanted)
+            self._lost(held.stale)
+
+    async def _sweep(self) -> None:
+        query = Query(owner_not=self._workshop.owner, lapsed=self._clock.now(), limit=PAGE)
+        while orphans := await self._store.find(query):
+            await self._bring_back(orphans)
+
+    def _is_orphan(self, task: Task) -> bool:
+        if task.owner == self._workshop.owner:
+            return task.id not in self._workshop.held
+        return self._store.exclusive or (task.lease or 0.0) < self._clock.now()
+
+    async def _bring_back(self, orphans: list[Task]) -> None:
+        if orphans:
+            await self._clock.offload(_end_leftovers, orphans)
+            now = self._clock.now()
+            await self._clerk.enter((task, LAPSED, self._verdict(task, now)) for task in orphans)
+
+    def _verdict(self, task: Task, now: float) -> Verdict:
+        if task.unwanted:
+            return Skipped(CANCELLED)
+        service = self._workshop.catalogue.get(task.service)
+        if service is not None and service.on_crash == "skip":
+            return Skipped("interrupted")
+        return lapsed(task, now)
+
+
+def _end_leftovers(tasks: Iterable[Task]) -> None:
+    """What they had started may have outlived the node: never two copies at a time."""
+    for task in tasks:
+        sweep_after_crash(f"{task.id}.{task.fence}")

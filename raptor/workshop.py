@@ -1,0 +1,44 @@
+"""What the schedulers and workers of a node work with.
+
+Light to import: a command that only reads needs neither a runner nor the engine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from raptor.resources import Resource
+    from raptor.rows import Definition, Line
+    from raptor.runners import Runner
+    from raptor.service import Service
+    from raptor.timetable import Timetable
+    from raptor.turn import Logs
+
+
+@dataclass
+class Workshop:
+    """What schedulers and workers work with. It is filled before they start, and outlives each of them."""
+
+    timetable: Timetable
+    runners: Mapping[str, Runner]
+    logs: Logs
+    catalogue: Mapping[str, Service] = field(default_factory=dict[str, "Service"])
+    definitions: dict[str, Definition] = field(default_factory=dict[str, "Definition"])
+    lines: dict[str, Line] = field(default_factory=dict[str, "Line"])
+    owner: str = field(default_factory=lambda: os.urandom(8).hex())  # this process, as leases name it
+    keep_done: bool = True  # tasks that are done stay for a while
+    held: set[int] = field(default_factory=set[int])  # tasks that this process has taken and not yet settled
+    resources: Mapping[str, Resource] = field(default_factory=dict[str, "Resource"])
+    turns: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, "asyncio.Task[None]"])  # the latest of each
+
+    def line(self, name: str) -> Line:
+        """How a queue is set: as it was asked for, or by default."""
+        from raptor.rows import Line
+
+        return self.lines.get(name) or Line(name=name)
