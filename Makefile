@@ -78,8 +78,9 @@ proof-otp: $(VENV)/.test servers ## Compare supervisors with a real Erlang/OTP o
 	@$(IN_VENV) -m tests.otp.proof --count $(COUNT) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: torture
-torture: $(VENV)/.test ## Kill a node in mid-cycle, again and again (KILLS=)
-	@RAPTOR_KILLS=$(KILLS) $(IN_VENV) -m pytest tests/system/test_kill_cycle.py $(ARGS)
+torture: $(VENV)/.test ## Kill a node in mid-cycle and among its tasks, again and again (KILLS=)
+	@RAPTOR_KILLS=$(KILLS) $(IN_VENV) -m pytest -n $(JOBS) --dist worksteal \
+	    tests/system/test_kill_cycle.py tests/system/test_kill_queue.py $(ARGS)
 
 .PHONY: clean
 clean: ## Remove .venv, caches and whatever was built

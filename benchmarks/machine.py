@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import sqlite3
 import subprocess
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +20,8 @@ def describe() -> dict[str, str]:
         "uvloop": _version("uvloop"),
         "Pykka": _version("pykka"),
         "APScheduler": f"{_version('apscheduler')}, SQLAlchemy {_version('sqlalchemy')}",
+        "Huey": _version("huey"),
+        "SQLite": sqlite3.sqlite_version,
         "OTP": otp.version(),
         "commit": _commit(),
         "load, at the start": load(),

@@ -22,8 +22,14 @@ APS_LATE = "APScheduler, SQLite, coalescing"
 APS_MEMORY = "APScheduler, memory"
 IMPORTS = "import click, rich"
 HEAP = "heapq"
+RAPTOR_BLOCKING = "Raptor, blocking"
+RAW_SQLITE = "raw SQLite"
+HUEY = "Huey"
+POOL = "concurrent.futures"
+BARE = "bare process"
 ACTORS = (RAPTOR, RAPTOR_ASYNC, QUEUE, PYKKA, PYKKA_APART, OTP)
-CONTESTANTS = (*ACTORS, RAW, APS_SQLITE, APS_LATE, APS_MEMORY, IMPORTS, HEAP)
+QUEUES = (RAPTOR_BLOCKING, RAW_SQLITE, HUEY)
+CONTESTANTS = (*ACTORS, RAW, *QUEUES, APS_SQLITE, APS_LATE, APS_MEMORY, IMPORTS, HEAP, POOL, BARE)
 
 Value: TypeAlias = float | str | None
 """A number, the reason why there is none, or None where none was meant to be."""
@@ -41,6 +47,8 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "kB": lambda value: f"{value:.2f} kB",
     "tasks": lambda value: f"{value:,.0f} tasks",
     "slots": lambda value: f"{value:,.0f} slots",
+    "MB": lambda value: f"{value:,.1f} MB",
+    "statements": lambda value: f"{value:,.0f} statements",
 }
 
 

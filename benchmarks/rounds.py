@@ -5,8 +5,9 @@ import gc
 import statistics
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Turn: TypeAlias = Callable[[], Awaitable[T]]
 LoopFactory: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
@@ -42,6 +43,11 @@ async def interleave(turns: Mapping[str, Turn[T]], rounds: int) -> dict[str, lis
                 found[name].append(answer)
     gc.unfreeze()
     return found
+
+
+def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Turn[T]:
+    """A turn of work that blocks: the event loop stays free, so that a node on it does not seem to hang."""
+    return lambda: asyncio.to_thread(work, *args, **kwargs)
 
 
 def fast(times: Sequence[float]) -> float:

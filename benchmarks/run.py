@@ -10,7 +10,26 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import call, cast, cycle, lateness, machine, memory, periodic, restart, startup, stop, tick, wheel
+from benchmarks import (
+    backlog,
+    call,
+    cast,
+    churn,
+    cycle,
+    drain,
+    due,
+    functions,
+    lateness,
+    machine,
+    memory,
+    periodic,
+    puts,
+    restart,
+    startup,
+    stop,
+    tick,
+    wheel,
+)
 from benchmarks.report import Report, Result
 
 SUBJECTS: dict[str, Callable[[bool], Result]] = {
@@ -25,6 +44,12 @@ SUBJECTS: dict[str, Callable[[bool], Result]] = {
     "lateness": lateness.measure,
     "startup": startup.measure,
     "wheel": wheel.measure,
+    "puts": puts.measure,
+    "drain": drain.measure,
+    "due": due.measure,
+    "backlog": backlog.measure,
+    "functions": functions.measure,
+    "churn": churn.measure,
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from raptor.service import Anchor, Service
 
 SCHEDULERS = 10
+PAYLOAD = "x" * 98  # 100 bytes of JSON
 
 
 def services(
@@ -34,4 +35,12 @@ def home() -> Generator[Path]:
 
 
 async def nothing() -> None:
+    pass
+
+
+async def swallow(data: str) -> None:
+    pass
+
+
+def swallow_in_thread(data: str) -> None:
     pass

@@ -111,7 +111,7 @@ def _complain(error: Exception) -> int:
     if isinstance(cause, PermissionError):
         where = f"{cause.filename}: " if cause.filename else ""
         return _tell(f"{where}permission denied: run as its owner, or choose another place with --home", 6)
-    if isinstance(cause, OSError):
+    if isinstance(cause, OSError) and not isinstance(cause, RaptorError):  # ours may be a TimeoutError as well
         where = f"{cause.filename}: " if cause.filename else ""
         refused = cause.errno in REFUSALS
         return _tell(f"{where}{cause.strerror or cause}: `raptor doctor` looks what is wrong", 6 if refused else 1)

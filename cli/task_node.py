@@ -13,7 +13,7 @@ from raptor.cli.foreground import Foreground, Life, Wanted
 from raptor.cli.session import Session
 from raptor.cli.task_work import has_work, of
 from raptor.clock import SystemClock
-from raptor.errors import RaptorError
+from raptor.errors import RaptorError, did_you_mean
 from raptor.rows import Definition
 from raptor.timetable import Timetable
 from raptor.watchdog import Watch
@@ -69,10 +69,15 @@ class WorkLife(Life):
         return " · ".join([*parts, f"state {path}", f"pid {os.getpid()}"])
 
     def _remarks(self) -> list[str]:
-        left = self._node.back
-        if not left:
-            return []
-        return [f"! cut off by an unclean end, and left so: {', '.join(left)}; raptor start {left[0]} takes it up"]
+        node, left = self._node, self._node.back
+        known = {*node._workshop.lines, *(service.queue for service in node.site.catalogue.values())}
+        strange = [name for name in node.config.worker.queues if name not in known]
+        said = [f"! no service is on queue {name}. {did_you_mean(name, known)}".strip() for name in strange]
+        if left:
+            said.append(
+                f"! cut off by an unclean end, and left so: {', '.join(left)}; raptor start {left[0]} takes it up"
+            )
+        return said
 
     async def _end_if_idle(self) -> None:
         """Schedulers come and go; the queues are what it is here for."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
+from raptor.lane import Lane
 from raptor.runners import Context, Desk, Progress
 from raptor.service import Service
 from raptor.settlement import judge_task
@@ -34,12 +34,12 @@ class Assignment:
         self.desk = desk
         self.resources = resources
         self.each: list[tuple[Result, Verdict]] | None = None  # what became of each of a batch
-        self.lane: asyncio.Task[Any] | None = None  # what to cancel
+        self.lane: Lane | None = None  # what to cancel
         self.unwanted: set[int] = set()  # cancelled by command: their results are dropped
         self.gone: set[int] = set()  # those, and whose lease is another's
 
-    def context(self, on_progress: Callable[[Progress], None]) -> Context:
-        self.lane = asyncio.current_task()
+    def context(self, lane: Lane, on_progress: Callable[[Progress], None]) -> Context:
+        self.lane = lane
         self._end_if_all_gone()
         task = self.tasks[0]
         return Context(
@@ -50,6 +50,7 @@ class Assignment:
             key=f"task {task.id}",
             data=self.values[0] if self.service.batch is None else list(self.values),
             on_progress=on_progress,
+            lane=lane,
             task=task,
             desk=self.desk,
             resources=self.resources,
@@ -81,7 +82,8 @@ class Assignment:
 
 def _shares(result: Result, count: int) -> list[Result]:
     """A batch handler may answer with a list: a value, or a verdict, for each task."""
-    values = result.value if isinstance(result.value, list) and len(result.value) == count else [None] * count
+    answer = cast("list[Any]", result.value)
+    values = answer if isinstance(result.value, list) and len(answer) == count else [None] * count
     return [
         msgspec.structs.replace(result, value=None, decision=value)
         if isinstance(value, Verdict)

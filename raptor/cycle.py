@@ -43,6 +43,7 @@ class Cycle:
     ) -> None:
         self.cycles = 0
         self.next_check: float | None = None
+        self.resources: Mapping[str, Any] = {}
         self._name = definition.name
         self._agenda = Agenda(definition, catalogue, timetable, clock.now())
         self._journal = Journal(definition.name, timetable.store, clock, events)
@@ -303,7 +304,7 @@ class Cycle:
             return None  # it ran elsewhere meanwhile
         run = self._run(found)
         self._timetable.claim(name, Claim(self._name, run.id, run.planned))
-        return Planned(due=found, run=run, timing=timing, row=row, stepped=self._stepped)
+        return Planned(due=found, run=run, timing=timing, row=row, stepped=self._stepped, resources=self.resources)
 
     async def _wait_for_release(self, name: str) -> None:
         while name in self._timetable.claims and not self._journal.broken_off:

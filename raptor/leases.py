@@ -50,12 +50,15 @@ class Leases:
         """Queues were set anew: a lease may be shorter."""
         self._changed.set()
 
-    async def take_over(self) -> None:
-        """At the start: what this process lost hold of, and what others left."""
-        after = 0
+    async def take_over(self) -> set[str]:
+        """At the start: what this process lost hold of, and what others left; -> the queues to which it came back."""
+        after, queues = 0, set[str]()
         while page := await self._store.find(Query(states=(State.TAKEN,), after=after, limit=PAGE)):
             after = page[-1].id
-            await self._bring_back([task for task in page if self._is_orphan(task)])
+            orphans = [task for task in page if self._is_orphan(task)]
+            await self._bring_back(orphans)
+            queues.update(task.queue for task in orphans)
+        return queues
 
     async def keep(self) -> None:
         """Renew, for ever. Where owners live elsewhere, see whether one is gone."""

@@ -46,6 +46,8 @@ def _field(name: str, value: Any) -> dict[str, Any]:
             return {name: None}
         case _ if name in (*COUNTS, "max_attempts") and _is_count(value):
             return {name: value}
+        case _:
+            pass
     accepted = {
         "paused": "true or false",
         "note": "a text",

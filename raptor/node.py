@@ -35,7 +35,7 @@ from raptor.resources import Resource, resources_of
 from raptor.rows import Definition, Line
 from raptor.runners import RUNNERS, check, close_runners
 from raptor.runtime import Runtime
-from raptor.scheduler import Finish, NewCatalogue, Scheduler
+from raptor.scheduler import Scheduler
 from raptor.scrape import Scrape, bind
 from raptor.service import Given
 from raptor.site import Site
@@ -47,6 +47,7 @@ from raptor.supervisor import Supervisor
 from raptor.timetable import Timetable
 from raptor.timing import show_seconds
 from raptor.turn import Logs
+from raptor.turning import Finish, NewCatalogue
 from raptor.watchdog import WATCH, LoopWatch, Watch
 from raptor.worker import NewLines, Unwanted, Worker
 from raptor.workshop import Workshop
@@ -98,6 +99,8 @@ class Node:
         self._listen = listen
         self._watch = watch if isinstance(self.clock, SystemClock) else None  # no thread can watch simulated time
         self._forced = asyncio.Event()
+        if isinstance(store, str):
+            open_store(store)  # refuses an address that it does not know; nothing is opened yet
         self._given_store = store
         self._homeless = store is not None and home is None
         self._home: Home | None = None
@@ -309,7 +312,8 @@ class Node:
         if self._listen and self._home is not None:
             doors.append(ChildSpec(id="control", start=Control, args=(self._home.path, self._perform), name="control"))
         if self._scraped is not None and self._metrics is not None:
-            doors.append(ChildSpec(id="metrics", start=Scrape, args=(self._scraped, self._metrics.scrape)))
+            args = (self._scraped, self._metrics.scrape)
+            doors.append(ChildSpec(id="metrics", start=Scrape, args=args, name="metrics"))
         watchdog = [ChildSpec(id="watchdog", start=LoopWatch, args=(self._watch, self._store))]
         return [
             *(watchdog if self._watch is not None else []),

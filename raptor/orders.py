@@ -140,11 +140,13 @@ def _span(order: Order, name: str) -> float | None:
     if value is None:
         return None
     try:
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST_S:
-            return float(value)
-        return 0.0 if value in ("0", "0s") else seconds(value)
+        return float(value) if _is_span(value) else 0.0 if value in ("0", "0s") else seconds(value)
     except BadInput as error:
         raise BadInput(f"{name.removesuffix('_')}: {error}") from None
+
+
+def _is_span(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST_S
 
 
 def _attempts(order: Order, service: Service, line: Line | None) -> int | None:

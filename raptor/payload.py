@@ -39,7 +39,7 @@ class Form:
 
     def encode(self, data: Any, codec: Codec = "json", limit: int = LIMIT) -> Stored:
         """Data as they are stored; what does not fit the function is refused with the path of the field."""
-        value = {} if data is None and self._fields else data
+        value: Any = {} if data is None and self._fields else data
         if not self.is_open and not self._fields and not self.takes_whole and data not in (None, {}):
             raise BadInput("it takes no data: give it none, or have the function take parameters or `ctx`")
         try:

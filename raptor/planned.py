@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
 from raptor.due import Due, rounded
 from raptor.judge import judge
+from raptor.lane import Lane
 from raptor.rows import ServiceTiming
 from raptor.runners import Context, Progress
 from raptor.service import Service
@@ -25,12 +27,13 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     timing: Timing
     row: ServiceTiming | None
     stepped: float = 0.0  # how far the clock had been set by then
+    resources: Mapping[str, Any] = {}  # that are open
 
     @property
     def service(self) -> Service:
         return self.due.service
 
-    def context(self, on_progress: Callable[[Progress], None]) -> Context:
+    def context(self, lane: Lane, on_progress: Callable[[Progress], None]) -> Context:
         run = self.run
         return Context(
             run_id=run.id,
@@ -40,6 +43,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
             planned=run.planned,
             key=f"{run.service}@{run.planned:.6f}",
             on_progress=on_progress,
+            lane=lane,
+            resources=self.resources,
         )
 
     def judge(self, result: Result, now: float, rng: random.Random) -> Verdict:

@@ -53,6 +53,7 @@ class Queue:
         self._leases = Leases(workshop, self._clerk, clock, self.running, self.cancel, self._lose)
         self._busy: Counter[str] = Counter()  # units that run, of each queue
         self._suspects = 0  # of them
+        self._troubled: set[str] = set()  # queues that are known to have suspects
         self._sizes: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._stopping = False
@@ -103,7 +104,7 @@ class Queue:
 
     async def open(self) -> None:
         """Take back what others left running, and listen."""
-        await self._leases.take_over()
+        self._troubled = await self._leases.take_over()
         bell = self._store.listen()
         self._horizon.learn(await self._store.queues())
         self.refresh()
@@ -149,12 +150,13 @@ class Queue:
         horizon, wants = self._horizon, list[Want]()
         lines = [self._workshop.line(name) for name in horizon.names if name in horizon.hot or name in horizon.doubtful]
         lines = [line for line in lines if not line.paused and self._lanes(line) > 0]
-        apart = next((line for line in lines if line.name in horizon.doubtful), None)
-        if apart is not None and not self._suspects:  # one at a time; no lane is kept for it, as there is rarely any
+        apart = None if self._suspects else next((line for line in lines if line.name in horizon.doubtful), None)
+        if apart is not None:  # one at a time; a lane is kept for it only where there is one, which is rare
             wants.append(_want(apart, 1, suspects=True))
+            room -= apart.name in self._troubled
         lines = [line for line in lines if line.name in horizon.hot]
         for place, line in enumerate(lines):
-            share = min(room, max(line.batch_size, room // (len(lines) - place)), self._lanes(line))
+            share = min(room, max(line.batch_size, room // (len(lines) - place)), self._lanes(line) - (line is apart))
             if share > 0:
                 room -= share
                 wants.append(_want(line, share * self._sizes.get(line.name, 1)))
@@ -174,6 +176,8 @@ class Queue:
         point("after_take")
         self._workshop.held.update(task.id for task in taken.tasks)
         counts = Counter((task.queue, task.suspect) for task in taken.tasks)
+        self._troubled.difference_update(want.queue for want in wants if want.suspects)
+        self._troubled.update(task.queue for task in taken.tasks if task.suspect)
         for want in wants:
             if want.queue in taken.spent:
                 horizon.wait(want.queue, taken.spent[want.queue])

@@ -5,16 +5,16 @@ Services run in tasks of their own, never inside a message, so a scheduler alway
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from raptor.actor import Actor, Caller, Stop
+from raptor.actor import Caller
 from raptor.cycle import Cycle
-from raptor.exits import Reason
 from raptor.rows import Definition, line_of
-from raptor.turn import Lanes, turn
+from raptor.turn import turn
+from raptor.turning import NewCatalogue, Turning
 from raptor.workshop import Workshop
 
 STALL_S = 5.0
@@ -29,28 +29,10 @@ class Redefine:
     look_now: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class NewCatalogue:
-    """Services were read anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """End after the current service, or break it off once the grace is over."""
-
-    grace_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Over:
-    error: BaseException | None
-
-
-class Scheduler(Actor):
+class Scheduler(Turning):
     """One scheduler. `init` takes its name and the workshop; a cycle that was left unfinished is taken up."""
 
     def init(self, name: str, workshop: Workshop) -> None:
-        self._workshop = workshop
         self._cycle = Cycle(
             workshop.definitions[name],
             workshop.catalogue,
@@ -59,32 +41,20 @@ class Scheduler(Actor):
             self.runtime.events,
             partial(_is_shared, workshop, name),
         )
-        self._lanes = Lanes(1)
-        self._stopping = False
-        self._turn = self.runtime.create_task(self._work(workshop.turns.get(name)))
-        self._turn.add_done_callback(self._over)
-        workshop.turns[name] = self._turn
-        self.runtime.create_task(self._end_with_it())
+        self.begin(workshop, 1)
 
-    async def _work(self, predecessor: asyncio.Task[None] | None) -> None:
-        if predecessor is not None:  # a killed scheduler's service may take a moment to end
-            await asyncio.wait({predecessor})
+    async def work(self, resources: Mapping[str, Any]) -> None:
+        self._cycle.resources = resources
         self._workshop.timetable.release_all(self._cycle.definition.name)
         await self._cycle.open()
         await turn(self._cycle, self._workshop.runners, self.runtime.clock, self._lanes, self._workshop.logs)
 
-    async def _end_with_it(self) -> None:
-        """A kill ends the actor without `terminate`, and what it runs must not outlive it."""
-        await self.ref.wait()
-        self._break_off()
+    def take_no_more(self) -> None:
+        self._cycle.stop()
 
-    def _break_off(self) -> None:
+    def break_off(self) -> None:
         self._cycle.break_off()
-        self._lanes.interrupt()
-
-    def _over(self, task: asyncio.Task[None]) -> None:
-        if not (task.cancelled() and self.runtime.is_closing()):
-            self.ref.send(_Over(asyncio.CancelledError() if task.cancelled() else task.exception()))
+        super().break_off()
 
     def handle_call(self, message: object, caller: Caller) -> Any:
         match message:
@@ -98,33 +68,6 @@ class Scheduler(Actor):
                 return None
             case _:
                 raise TypeError(f"a scheduler does not understand {message!r}")
-
-    def handle_cast(self, message: object) -> None:
-        match message:
-            case Finish(grace_s=grace_s):
-                self._stopping = True
-                self._cycle.stop()
-                self.send_after(grace_s, "break off")
-            case _:
-                raise TypeError(f"a scheduler does not understand {message!r}")
-
-    def handle_info(self, message: object) -> Any:
-        match message:
-            case _Over() if self._stopping:
-                return Stop()  # even if the store fails: the next start takes it for a crash, which loses nothing
-            case _Over(error=error):
-                return Stop(error or RuntimeError("the cycle ended by itself"))
-            case "break off":
-                self._break_off()
-                return None
-            case _:
-                return super().handle_info(message)
-
-    async def terminate(self, reason: Reason) -> None:
-        """Break off what runs, and wait until that is recorded."""
-        self._break_off()
-        if not self._turn.done():
-            await asyncio.wait({self._turn})
 
     def status(self) -> dict[str, object]:
         """The original's keys, and the rest."""

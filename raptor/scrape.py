@@ -16,6 +16,7 @@ from raptor.exits import Reason
 PATH = "/metrics"
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LARGEST = 8192  # bytes of a request, its headers included
+LONGEST = 1 << 20  # bytes that are heard, and not read, of one that sends more
 WAIT_S = 5.0  # for a request, and for whoever reads the answer
 MOST = 16  # connections at a time
 
@@ -30,26 +31,42 @@ class Scrape(Actor):
 
     async def init(self, listener: socket.socket, scrape: Callable[[], Awaitable[bytes]]) -> None:
         self._scrape = scrape
-        self._open = 0
+        self._serving: set[asyncio.Task[None]] = set()
         self._server = await asyncio.start_server(self._serve, sock=listener.dup(), limit=LARGEST)
+        self.runtime.create_task(self._end_with_it())
 
     def handle_info(self, message: object) -> None:
         return None
 
     async def terminate(self, reason: Reason) -> None:
+        self._close()
+        if self._serving:
+            await asyncio.wait(self._serving)
+
+    async def _end_with_it(self) -> None:
+        """A kill ends the actor without `terminate`, and two must not answer on one port."""
+        await self.ref.wait()
+        self._close()
+
+    def _close(self) -> None:
         self._server.close()
+        for task in self._serving:
+            task.cancel()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
         try:
-            if self._open <= MOST:
+            if len(self._serving) <= MOST:
                 writer.write(await self._answer(reader))
                 async with asyncio.timeout(WAIT_S):
                     await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError, TimeoutError):
-            pass  # whoever asked has gone, or never asked
+                    await _hear_out(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError, TimeoutError, asyncio.CancelledError):
+            pass  # whoever asked has gone, or never asked, or this ends
         finally:
-            self._open -= 1
+            self._serving.discard(task)
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader) -> bytes:
@@ -90,6 +107,14 @@ def bind(endpoint: Endpoint) -> socket.socket:
         advice = "choose another port, or stop whoever listens there"
         raise Refused(f"metrics.listen: cannot listen on {endpoint}: {error.strerror or error}: {advice}", 6) from None
     return listener
+
+
+async def _hear_out(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Closing on what was not read would reset the connection, and the answer with it."""
+    writer.write_eof()
+    heard = 0
+    while heard < LONGEST and (more := await reader.read(LARGEST)):
+        heard += len(more)
 
 
 def _read(head: bytes) -> Request | None:

@@ -54,6 +54,8 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     jitter_s: float = 0.0
     on_failure: str | tuple[str, ...] | None = None  # a URL, or a command
     isolate: bool = False
+    count: int = 0  # runs that one process may take; 0: one, or as many as come while it may live
+    live_s: float | None = None  # how long one process may live; None or 0: for its runs
     queue: str = "default"  # of its tasks, as the five that follow
     priority: int = 5
     batch: int | None = None  # tasks in one call, at most; None: one, as its own arguments
@@ -66,6 +68,11 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     http: Call | None = None  # kind http
     publish: Message | None = None  # kind publish
+
+    @property
+    def takes_many(self) -> bool:
+        """Whether one process may take many runs."""
+        return self.count > 1 or (self.count == 0 and bool(self.live_s))
 
 
 Given: TypeAlias = Callable[..., Any] | Service | str
@@ -90,6 +97,8 @@ class Options(TypedDict, total=False):
     jitter: str | timedelta | Literal[0] | None
     on_failure: str | list[str] | tuple[str, ...] | None
     isolate: bool | None
+    count: int | None
+    live: str | timedelta | Literal[0] | None
     queue: str | None
     priority: int | None
     batch: int | None
@@ -291,6 +300,8 @@ OPTIONS: Final[dict[str, _Option]] = {
     "jitter": _Option("jitter_s", 'a duration such as "10s", or 0 for none', _is_seconds, _duration_or_zero),
     "on_failure": _Option("on_failure", AN_ALARM, _is_alarm, _alarm),
     "isolate": _Option("isolate", "true or false", lambda value: isinstance(value, bool)),
+    "count": _Option("count", "a whole number from 0", lambda n: is_count(n) or (n == 0 and n is not False)),
+    "live": _Option("live_s", 'a duration such as "1h", or 0 for none', _is_seconds, _duration_or_zero),
     "queue": _Option("queue", "the name of a queue", _is_name),
     "priority": _Option("priority", "a whole number from 0 (first) to 9", lambda n: n == 0 or (is_count(n) and n <= 9)),
     "batch": _Option("batch", "a whole number from 1", is_count),
@@ -335,6 +346,8 @@ def _wrong_work(service: Service) -> list[tuple[bool, str, str]]:
         (command and service.isolate, "isolate", "a command has a process of its own anyway"),
         (command and service.function is not None, "function", "a command has none"),
         (not plain and service.isolate, "isolate", "goes with a function"),
+        (not plain and service.count != 0, "count", "goes with a function"),
+        (not plain and bool(service.live_s), "live", "goes with a function"),
         (not plain and service.function is not None, "function", "goes with kind python"),
         (not command and bool(service.argv), "command", "goes with kind command"),
         (not command and bool(service.env), "env", "goes with a command"),
@@ -373,6 +386,9 @@ def _check_function(service: Service, function: Any, at: str) -> None:
             f"{at}{option}: it needs a process of its own, which must import the function by name:"
             " define it at the top of a module, or make it async"
         )
+    if service.takes_many and not apart:
+        option = "count" if service.count else "live"
+        raise BadInput(f"{at}{option}: goes with isolate, or with the timeout of a sync function")
 
 
 class _Decorator(ModuleType):

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from raptor.lane import Lane
 from raptor.runners import Context, Progress
 from raptor.service import Service
 from raptor.task import Result, Verdict
@@ -17,7 +18,7 @@ class Unit(Protocol):
     @property
     def service(self) -> Service: ...
 
-    def context(self, on_progress: Callable[[Progress], None]) -> Context:
+    def context(self, lane: Lane, on_progress: Callable[[Progress], None]) -> Context:
         """What the run may know of itself."""
         ...
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
 from raptor.clock import Clock
+from raptor.lane import INTERRUPTED, Lane
 from raptor.runners import Context, Progress, Runner
 from raptor.runners.output import RunLog
 from raptor.source import Source, U, Unit
-from raptor.task import Again, Outcome, Result
+from raptor.task import Again, Result
 
 
 class Logs:
@@ -43,7 +43,7 @@ class Lanes:
     def __init__(self, count: int) -> None:
         self._count = count
         self._tasks: set[asyncio.Task[None]] = set()
-        self._breakable: set[asyncio.Task[Any]] = set()
+        self._breakable: set[Lane] = set()
         self._broken_off = False
         self._ended: asyncio.Future[None] | None = None
         self._failed: asyncio.Task[None] | None = None
@@ -53,33 +53,37 @@ class Lanes:
         await self._wait_for(self._count - 1)
         return self._count - len(self._tasks)
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._end)
+        return task
 
     async def finish(self) -> None:
         """Wait for what runs."""
         await self._wait_for(0)
 
-    @contextmanager
-    def breakable(self) -> Generator[None]:
-        """Work that an interruption ends. The recording of its result is not: half done it would be forgotten."""
-        task = asyncio.current_task()
-        assert task is not None
+    def expose(self, lane: Lane) -> None:
+        """From here on an interruption ends this lane's work."""
         if self._broken_off:
             raise asyncio.CancelledError
-        self._breakable.add(task)
-        try:
-            yield
-        finally:
-            self._breakable.discard(task)
+        self._breakable.add(lane)
+
+    def shelter(self, lane: Lane) -> None:
+        """The recording of its result is not broken off: half done it would be forgotten."""
+        self._breakable.discard(lane)
+
+    def forget(self, lane: Lane) -> None:
+        """Its work was left behind, and takes no room any more."""
+        self._breakable.discard(lane)
+        if lane.task is not None:
+            self._tasks.discard(lane.task)
 
     def interrupt(self) -> None:
         """Cancel what runs, and whatever would start yet; each run is recorded as interrupted."""
         self._broken_off = True
-        for task in self._breakable:
-            task.cancel()
+        for lane in list(self._breakable):
+            lane.cancel()
 
     async def _wait_for(self, count: int) -> None:
         """Until no more than so many run. Not with asyncio.wait, which looks at all of them each time."""
@@ -90,9 +94,10 @@ class Lanes:
             self._failed.result()
 
     def _end(self, task: asyncio.Task[None]) -> None:
+        if task not in self._tasks:
+            return  # left behind
         self._tasks.discard(task)
-        failed = task.cancelled() or task.exception() is not None  # of each: asyncio complains of one never looked at
-        if failed and self._failed is None:
+        if self._failed is None and (task.cancelled() or task.exception() is not None):
             self._failed = task
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
@@ -102,30 +107,47 @@ async def turn(source: Source[U], runners: Mapping[str, Runner], clock: Clock, l
     """Until the source has no more: what is due, as far as there is room."""
     while units := await source.take(await lanes.free()):
         for unit in units:
-            lanes.start(run(source, runners, clock, unit, lanes, logs))
+            start(source, runners, clock, unit, lanes, logs)
     await lanes.finish()
 
 
+def start(source: Source[U], runners: Mapping[str, Runner], clock: Clock, unit: U, lanes: Lanes, logs: Logs) -> None:
+    """Give a unit a lane. If its work cannot be ended, another lane records what became of it."""
+
+    def leave(result: Result) -> None:
+        lanes.forget(lane)
+        lanes.start(record(source, clock, unit, result, interrupted=result is INTERRUPTED))
+
+    lane = Lane(leave)
+    lane.task = lanes.start(run(source, runners[unit.service.kind], clock, unit, lane, lanes, logs))
+
+
 async def run(
-    source: Source[U], runners: Mapping[str, Runner], clock: Clock, unit: U, lanes: Lanes, logs: Logs
+    source: Source[U], runner: Runner, clock: Clock, unit: U, lane: Lane, lanes: Lanes, logs: Logs
 ) -> None:
     """One unit, from its attempt to its durable verdict."""
-    result, interrupted = await attempt(runners[unit.service.kind], clock, unit, lanes, logs)
+    result = await attempt(runner, clock, unit, lane, lanes, logs)
+    if not lane.left:
+        await record(source, clock, unit, result, interrupted=result is INTERRUPTED)
+
+
+async def record(source: Source[U], clock: Clock, unit: U, result: Result, *, interrupted: bool) -> None:
     now = clock.now()
     verdict = Again(now) if interrupted else unit.judge(result, now, clock.rng)
     await source.settle(unit, result, verdict)
 
 
-async def attempt(runner: Runner, clock: Clock, unit: Unit, lanes: Lanes, logs: Logs) -> tuple[Result, bool]:
-    """Run it; -> its result, and whether it was us who broke it off."""
+async def attempt(runner: Runner, clock: Clock, unit: Unit, lane: Lane, lanes: Lanes, logs: Logs) -> Result:
+    """Run it; -> its result, which is INTERRUPTED if it was us who broke it off."""
     service = unit.service
-    context: Context = unit.context(lambda progress: logs.progressed(context.run_id, progress))
+    context: Context = unit.context(lane, lambda progress: logs.progressed(context.run_id, progress))
     try:
-        with lanes.breakable():
-            if service.jitter_s:
-                await clock.sleep(service.jitter_s * clock.rng.random())
-            return await runner.run(service, context, logs.open(service.name)), False
+        lanes.expose(lane)
+        if service.jitter_s:
+            await clock.sleep(service.jitter_s * clock.rng.random())
+        return await runner.run(service, context, logs.open(service.name))
     except asyncio.CancelledError:
-        return Result(outcome=Outcome.INTERRUPTED, info="interrupted"), True
+        return INTERRUPTED
     finally:
+        lanes.shelter(lane)
         logs.progress.pop(context.run_id, None)

@@ -64,7 +64,20 @@ async def tasks(
         due_from=now if state == "delayed" else None, due_until=now if state == "ready" else None,
     )  # fmt: skip
     found = await _store(site).find(query)
+    if not found:
+        await _check_names(site, queue, service)
     return {"now": now, "tasks": [_shown(task, now) for task in found]}
+
+
+async def _check_names(site: Site, queue: str | None, service: str | None) -> None:
+    """Where nothing was found: a queue or a service that nobody knows is refused."""
+    if service is not None and not await _store(site).find(Query(service=service, limit=1)):
+        site.catalogue.find(service)
+    if queue is not None and not await _store(site).find(Query(queue=queue, limit=1)):
+        known = {*site.workshop.lines, *(one.queue for one in site.catalogue.values())}
+        known |= {count.queue for count in await _store(site).stat(now=site.clock.now())}
+        if queue not in known:
+            raise NoSuchName("queue", queue, known, hint="`raptor queues` lists them")
 
 
 def _states(state: str | None) -> tuple[State, ...]:
@@ -159,6 +172,8 @@ async def _each(site: Site, ids: list[int] | None, queue: str | None, service: s
     while page := await store.find(Query(states=(State.DEAD,), queue=queue, service=service, after=after, limit=PAGE)):
         some, after = [found.id for found in page], page[-1].id
         done += await _apply(store, some, verb, site.clock.now())
+    if not done:
+        await _check_names(site, queue, service)
     return done
 
 

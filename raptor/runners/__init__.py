@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+import msgspec
 
 from raptor.errors import BadInput
 from raptor.task import Again, Dead, Retry
 
 if TYPE_CHECKING:
     from raptor.clock import Clock
+    from raptor.lane import Lane
     from raptor.runners.output import RunLog
     from raptor.service import Service
     from raptor.task import Result, Task
@@ -35,8 +38,7 @@ def _unheard(progress: Progress) -> None:
 _SILENT = logging.Logger("raptor.service", logging.CRITICAL + 1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Context:
+class Context(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What a service may know of its run: handed over when it has a parameter `ctx`, or one annotated Context."""
 
     run_id: str
@@ -48,14 +50,14 @@ class Context:
     log: logging.Logger = _SILENT  # goes into the run's output; the runner puts it in place
     data: Any = None
     on_progress: Callable[[Progress], None] = _unheard  # called on the event loop
+    lane: Lane | None = None  # that it runs in; None: in one of its own
     task: Task | None = None  # of a queue, rather than a slot
     desk: Desk | None = None  # where tasks are put
-    resources: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what the node keeps open, by name; not in a process apart
+    resources: Mapping[str, Any] = MappingProxyType({})  # what the node keeps open, by name; not in a process apart
 
     def progress(self, done: float, total: float | None = None, text: str = "") -> None:
         """Tell how far the work has come. Cheap: what nobody has looked at yet is replaced."""
         self.on_progress(Progress(float(done), None if total is None else float(total), str(text)))
-
 
     def put(self, service: str | Callable[..., Any], data: Any = None, **options: Any) -> Any:
         """Put a task, whose parent this one is. To be awaited on the event loop; in a thread it blocks."""

@@ -1,12 +1,13 @@
 """The other side of process.py: a fresh interpreter that runs one function and tells how it went.
 
 Started by its file name, with the request on its stdin and the answer's pipe as its first argument. Until the request
-has said where modules are found, it imports nothing but the standard library.
+has said where modules are found, it imports nothing but the standard library. One that takes many runs is kept.py.
 """
 
 from __future__ import annotations
 
 import faulthandler
+import functools
 import io
 import json
 import os
@@ -14,12 +15,50 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from raptor.runners.functions import Function, Shape
 
 PR_SET_PDEATHSIG = 1
-LONGEST = 10_000  # characters of a value that has no plain form
+LONGEST = 10_000  # characters of a value that has no plain form, or too long a one
+LARGEST = 1024 * 1024  # characters of a value in JSON
 
-Tell = Callable[[dict[str, Any]], None]
+
+class Tell:
+    """Sends messages to the node, from any thread, until it is closed: nobody hears of a run that is over."""
+
+    def __init__(self, answers: int) -> None:
+        os.set_inheritable(answers, False)
+        self.closed = False
+        self._answers = answers
+        self._lock = threading.Lock()
+
+    def __call__(self, message: dict[str, Any]) -> None:
+        data = memoryview(json.dumps(message).encode() + b"\n")
+        with self._lock:
+            while data and not self.closed:
+                data = data[os.write(self._answers, data) :]
+
+    def close(self) -> None:
+        with self._lock:
+            self.closed = True
+            os.close(self._answers)
+
+
+class Log:
+    """What `ctx.log` writes to: the error stream, until the run is over."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+
+    def write(self, text: str) -> None:
+        if not self._tell.closed:
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        if not self._tell.closed:
+            sys.stderr.flush()
 
 
 def main(answers: int, parent: int) -> None:
@@ -27,7 +66,7 @@ def main(answers: int, parent: int) -> None:
     faulthandler.enable()  # a segmentation fault leaves a traceback in the output
     request = read_request()
     sys.path[:] = request["path"]
-    tell = telling(answers)
+    tell = Tell(answers)
     myself = os.getpid()
     answer = attempt(request, tell)
     if os.getpid() != myself:
@@ -54,36 +93,27 @@ def read_request() -> dict[str, Any]:
     return request
 
 
-def telling(answers: int) -> Tell:
-    os.set_inheritable(answers, False)
-    lock = threading.Lock()
-
-    def tell(message: dict[str, Any]) -> None:
-        data = memoryview(json.dumps(message).encode() + b"\n")
-        with lock:
-            while data:
-                data = data[os.write(answers, data) :]
-
-    return tell
-
-
-def attempt(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
-    """Run the function; whatever it raises is an answer."""
+def attempt(request: dict[str, Any], tell: Tell, prepare: Callable[[], None] | None = None) -> dict[str, Any]:
+    """Run the function; whatever it raises is an answer. What is no error of the work leaves its process in doubt."""
     from raptor.runners.text import raised, returned
 
-    value, decision = None, None
+    value, decision, keep = None, None, True
     try:
+        if prepare is not None:
+            prepare()
         value = work(request, tell)
         info, error = returned(value), None
         value, decision = told(value)
     except BaseException as caught:
         info, error = raised(caught)
+        keep = isinstance(caught, Exception) and not isinstance(caught, MemoryError)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except BaseException:  # the function may have closed or replaced them
             pass
-    return {"type": "answer", "info": info, "error": error, "value": value, "decision": decision}
+    answer = {"type": "answer", "info": info, "error": error, "value": value, "decision": decision}
+    return {**answer, "token": request["token"], "keep": keep}
 
 
 def told(value: Any) -> tuple[Any, Any]:
@@ -96,17 +126,16 @@ def told(value: Any) -> tuple[Any, Any]:
         return None, msgspec.to_builtins(value)
     try:
         plain = msgspec.to_builtins(value)
-        json.dumps(plain)
+        text = json.dumps(plain)
     except (TypeError, ValueError, RecursionError):
         return repr(value)[:LONGEST], None
-    return plain, None
+    return (plain if len(text) <= LARGEST else f"{text[:LONGEST]}..."), None
 
 
 def work(request: dict[str, Any], tell: Tell) -> Any:
     import logging
 
     from raptor.runners import Context, Progress
-    from raptor.runners.functions import Name, find, shape
     from raptor.runners.text import logger, one_line
     from raptor.task import Task
 
@@ -114,18 +143,17 @@ def work(request: dict[str, Any], tell: Tell) -> Any:
         # By lines: what was printed before a crash is kept.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
-    function = find(Name(**request["name"]))
+    function, how = found(batch=request["batch"], **request["name"])
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
 
     def progress(step: Progress) -> None:
         tell({"type": "progress", "done": step.done, "total": step.total, "text": one_line(step.text)})
 
-    how = shape(function, batch=request["batch"])
     facts = request["context"]
     if facts["task"] is not None:
         facts["task"] = Task(**facts["task"])
         facts["data"] = how.form.revive(facts["data"])
-    context = Context(**facts, log=logger(facts["service"], sys.stderr), on_progress=progress)
+    context = Context(**facts, log=logger(facts["service"], Log(tell)), on_progress=progress)
     result = how.call(function, context)
     if not how.is_async:
         return result
@@ -136,6 +164,15 @@ def work(request: dict[str, Any], tell: Tell) -> Any:
         return await result
 
     return asyncio.run(finish())
+
+
+@functools.cache
+def found(batch: bool, **name: Any) -> tuple[Function, Shape]:
+    """The function and how it is called. Once: a module that no import finds is not loaded again for another run."""
+    from raptor.runners.functions import Name, find, shape
+
+    function = find(Name(**name))
+    return function, shape(function, batch=batch)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 RUN_ID = "RAPTOR_RUN_ID"
 MARK = "RAPTOR_MARK"
+ROOM = "RAPTOR_ROOM"
+ROOM_BYTES = 200
 ROUNDS = 10
 
 
@@ -27,6 +29,18 @@ class Member(NamedTuple):
 def marks(run_id: str) -> dict[str, str]:
     """What the processes of a run bear in their environment; the second is new each time, whatever the id is."""
     return {RUN_ID: run_id, MARK: secrets.token_hex(8)}
+
+
+def with_room(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment with its run's id last, and room behind it to write another in its place: see kept.py."""
+    return {name: value for name, value in env.items() if name != RUN_ID} | {
+        RUN_ID: env[RUN_ID],
+        ROOM: "." * ROOM_BYTES,
+    }
+
+
+def has_room(run_id: str) -> bool:
+    return len(run_id.encode(errors="replace")) <= ROOM_BYTES and "\0" not in run_id
 
 
 def of_run(marks: Mapping[str, str], leader: int | None = None) -> set[Member]:

@@ -1,7 +1,7 @@
 """One process in a session of its own, with whatever it starts: begun, read, timed and ended together.
 
-A run's processes end with the run. The leader is reaped last, because while it is a zombie its number, and so the
-number of its group, cannot become a stranger's.
+A run's processes end with the run, unless the leader stays for more work. The leader is reaped last, because while it
+is a zombie its number, and so the number of its group, cannot become a stranger's.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ TERM_GRACE_S = 2.0  # from SIGTERM to SIGKILL
 DRAIN_S = 1.0  # what an exit leaves for the rest of the output, whoever holds the pipe
 KILL_WAIT_S = 1.0  # for the kernel to end what was killed, and for a thread to look for the rest
 POLL_S = 0.05
+DRAINS = 5  # a pipe that was made as large as may be
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)  # itself, or as a shell tells it of its child
 
 OUT_OF_MEMORY = "killed by the kernel: out of memory"
@@ -51,9 +52,10 @@ class Group:
         cwd: str | None = None,
         stdin: IO[bytes] | int = subprocess.DEVNULL,
         pass_fds: Sequence[int] = (),
+        marks: Sequence[str] = (family.RUN_ID, family.MARK),  # by which its processes are known
     ) -> None:
         self._clock = clock
-        self._marks = {name: env[name] for name in (family.RUN_ID, family.MARK)}
+        self._marks = {name: env[name] for name in marks}
         self._known: set[family.Member] = set()
         self._kills = oom.kills()
         self._over = asyncio.Event()  # the work is done, though its process may not have gone yet
@@ -82,10 +84,46 @@ class Group:
         """The work has its result: the process may take a moment to go, and no longer."""
         self._over.set()
 
+    @property
+    def exited(self) -> bool:
+        return self._exit.is_set()
+
     async def live(self, timeout_s: float | None) -> Ended:
         """Wait for its end, or make one: after a time, or when cancelled. Nothing of it is left then."""
+        return await self.end(await self.work(timeout_s))
+
+    def begin(self, log: RunLog) -> int:
+        """Other work for a process that rests; -> the pipe for its output, which the caller hands over and closes."""
+        read, write = os.pipe()
+        self._output = Capture(read, log.write)
+        self._kills = oom.kills()
+        self._over.clear()
+        return write
+
+    def rest(self) -> None:
+        """The work is over, and its process stays: what it printed is taken, whoever still holds the pipe."""
+        for _ in range(DRAINS):
+            self._output.drain()
+        self._output.close()
+
+    async def work(self, timeout_s: float | None) -> bool:
+        """Wait for the result of the work; -> whether it came in time. When cancelled, nothing of it is left."""
         try:
-            in_time = await _within(timeout_s, self._over)
+            return await _within(timeout_s, self._over)
+        except asyncio.CancelledError:
+            try:
+                await self._end()
+                await self._settle()
+            finally:
+                self._close()
+            raise
+        except BaseException:
+            self._close()
+            raise
+
+    async def end(self, in_time: bool = True) -> Ended:
+        """Give it a moment to go if it was in time, make it go if it was not; nothing of it is left then."""
+        try:
             forced = False
             if not in_time or not await _within(TERM_GRACE_S, self._exit):
                 forced = await self._end()
@@ -186,10 +224,13 @@ class _Watch:
 def environment(context: Context, extra: Mapping[str, str]) -> dict[str, str]:
     """The node's environment, the service's, and the run's."""
     inherited = {name: value for name, value in os.environ.items() if name not in _PRIVATE}
+    return {**inherited, **extra, **variables(context), **family.marks(context.run_id)}
+
+
+def variables(context: Context) -> dict[str, str]:
+    """What the environment says of a run."""
     return {
-        **inherited,
-        **extra,
-        **family.marks(context.run_id),
+        family.RUN_ID: context.run_id,
         "RAPTOR_SERVICE": context.service,
         "RAPTOR_ATTEMPT": str(context.attempt),
         "RAPTOR_SLOT": stamp(context.planned),

@@ -139,19 +139,27 @@ class Recording:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
+        log.on_news = self._news
         began = clock.now()
         log.header(lambda: f"== run {context.run_id} attempt {context.attempt} at {stamp(began)}")
 
     async def __aenter__(self) -> None:
-        self._log.on_news = self._news
+        pass
 
     async def __aexit__(self, *_: object) -> None:
+        if self.end():
+            await self.complete()
+
+    def end(self) -> bool:
+        """The run is over; -> whether its file has to be completed."""
         self._log.on_news = _nobody
         self._log.over = True
-        if self._log.path is not None and self._log.total:
-            last = asyncio.ensure_future(self._clock.offload(self._log.close))
-            # Threads may all be stuck: then the file is complete as soon as one is free.
-            await asyncio.wait({last}, timeout=FLUSH_WAIT_S)
+        return self._log.path is not None and bool(self._log.total)
+
+    async def complete(self) -> None:
+        last = asyncio.ensure_future(self._clock.offload(self._log.close))
+        # Threads may all be stuck: then the file is complete as soon as one is free.
+        await asyncio.wait({last}, timeout=FLUSH_WAIT_S)
 
     def _news(self) -> None:
         with suppress(RuntimeError):  # the loop has closed

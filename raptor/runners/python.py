@@ -10,23 +10,23 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
+
 from raptor.clock import Clock
 from raptor.errors import BadInput
+from raptor.lane import Lane, by_itself
 from raptor.runners import Context, Progress, time_limit
 from raptor.runners.functions import Function, Shape, is_generator, name_of, shape
 from raptor.runners.output import Recording, RunLog
 from raptor.runners.printed import OUTPUT
 from raptor.runners.process import ProcessRunner
+from raptor.runners.steps import OwnCancel, TimedOut, walk
 from raptor.runners.text import logger, one_line, raised, returned
 from raptor.service import Service
 from raptor.task import Outcome, Result, Verdict
-
-CANCEL_GRACE_S = 1.0
-CLOSE_GRACE_S = 0.1
 
 
 class Plan(NamedTuple):
@@ -51,90 +51,57 @@ class PythonRunner:
         self._clock = clock
         self._process = ProcessRunner(clock)
         self._plans: dict[str, Plan] = {}
-        self._stopping: set[asyncio.Task[Answer]] = set()
-
-    @property
-    def abandoned(self) -> int:
-        """How many async functions still run though they were told to stop."""
-        return len(self._stopping)
 
     async def run(self, service: Service, context: Context, log: RunLog) -> Result:
-        try:
-            plan = self._plan(service)
-        except BadInput as error:
-            return Result(outcome=Outcome.FAILED, info=one_line(str(error)), error=str(error))
-        if plan.shape.missing and context.task is None:
+        plan = self._plans.get(service.name)
+        if plan is None or plan.service is not service:
+            try:
+                plan = self._plans[service.name] = _plan(service)
+            except BadInput as error:
+                return Result(outcome=Outcome.FAILED, info=one_line(str(error)), error=str(error))
+        if context.task is None and plan.shape.missing:
             why = f"nobody gives it {', '.join(plan.shape.missing)}: put it as a task, with data"
             return Result(outcome=Outcome.FAILED, info=why, error=why)
         if plan.isolated:
             return await self._process.run(service, context, log)
-        async with Recording(log, context, self._clock):
+        recording = Recording(log, context, self._clock)
+        try:
             call = _call(plan, context, log)
-            if plan.shape.is_async:
-                return await self._on_loop(_Attempt(call, log), time_limit(service), log)
-            answer = await self._clock.offload(_in_thread, call, log)
-            return _result(answer, log)
+            if not plan.shape.is_async:
+                return _result(await self._clock.offload(_in_thread, call, log), log)
+            if context.lane is not None:
+                return await _on_loop(call, context.lane, time_limit(service), log)
+            return await by_itself(lambda lane: _on_loop(call, lane, time_limit(service), log))
+        finally:
+            if recording.end():
+                await recording.complete()
 
-    def _plan(self, service: Service) -> Plan:
-        plan = self._plans.get(service.name)
-        if plan is None or plan.service is not service:
-            plan = self._plans[service.name] = _plan(service)
-        return plan
+    async def close(self) -> None:
+        await self._process.close()
 
-    async def _on_loop(self, attempt: _Attempt, limit_s: float | None, log: RunLog) -> Result:
-        work = asyncio.ensure_future(attempt.go())
-        try:
-            await asyncio.sleep(0)  # one that waits for nothing needs no timer
-            if not work.done():
-                await asyncio.wait({work}, timeout=limit_s)
-        except asyncio.CancelledError:
-            await self._stop(work, attempt)
-            raise
-        if work.cancelled():
-            return _result(Answer("CancelledError", "it cancelled its own task"), log)
-        if work.done():
-            return _result(work.result(), log)
+
+async def _on_loop(call: Callable[[], Any], lane: Lane, limit_s: float | None, log: RunLog) -> Result:
+    """In the lane's own task, which never fails: asyncio lets SystemExit in a task end the loop."""
+    OUTPUT.set(log)  # in the context of the lane, which is for this run alone
+    try:
+        awaitable = call()
+        coroutine = awaitable if inspect.iscoroutine(awaitable) else _waiting(awaitable)
+        value = await walk(coroutine, lane, limit_s)
+        answer = Answer(returned(value), None, value)
+    except asyncio.CancelledError:
+        raise
+    except TimedOut:
         why = f"timed out after {limit_s:g} s"
-        if not await self._stop(work, attempt):
-            why += "; it ignores its cancellation and was left running: it may overlap with the next run"
         return Result(outcome=Outcome.TIMED_OUT, info=why, error=why, tail=log.tail())
-
-    async def _stop(self, work: asyncio.Task[Answer], attempt: _Attempt) -> bool:
-        """-> whether it has ended."""
-        self._stopping.add(work)
-        work.add_done_callback(self._stopping.discard)
-        work.cancel()
-        await asyncio.wait({work}, timeout=CANCEL_GRACE_S)
-        if not work.done():
-            attempt.close()
-            work.cancel()
-            await asyncio.wait({work}, timeout=CLOSE_GRACE_S)
-        return work.done()
+    except OwnCancel as own:
+        answer = Answer(*raised(own.__cause__ or own))
+    except BaseException as error:
+        answer = Answer(*raised(error))
+    return _result(answer, log)
 
 
-class _Attempt:
-    """One call of an async function. Its task never fails: asyncio lets SystemExit in a task end the loop."""
-
-    def __init__(self, call: Callable[[], Any], log: RunLog) -> None:
-        self._call = call
-        self._log = log
-        self._coroutine: Any = None
-
-    async def go(self) -> Answer:
-        OUTPUT.set(self._log)  # in the context of its own task, which ends with it
-        try:
-            self._coroutine = self._call()
-            value = await self._coroutine
-            return Answer(returned(value), None, value)
-        except BaseException as error:
-            return Answer(*raised(error))
-
-    def close(self) -> None:
-        """Raise GeneratorExit in it, which passes where CancelledError was caught."""
-        try:
-            self._coroutine.close()
-        except BaseException:
-            pass  # it catches everything
+async def _waiting(awaitable: Any) -> Any:
+    return await awaitable
 
 
 class _Latest:
@@ -194,7 +161,9 @@ def _plan(service: Service) -> Plan:
 def _call(plan: Plan, context: Context, log: RunLog) -> Callable[[], Any]:
     if plan.shape.context is None:
         return plan.function if context.task is None else partial(plan.shape.call, plan.function, context)
-    bound = replace(context, log=logger(context.service, _Stream(log)), on_progress=_Latest(context.on_progress).offer)
+    bound = msgspec.structs.replace(
+        context, log=logger(context.service, _Stream(log)), on_progress=_Latest(context.on_progress).offer
+    )
     return lambda: plan.shape.call(plan.function, bound)
 
 

@@ -13,7 +13,7 @@ from raptor.errors import TaskFailed
 from raptor.orders import Order, task_for
 from raptor.service import Given
 from raptor.task import Dead, Outcome, Result
-from raptor.testing.once import at_once, clock_here, in_place, run
+from raptor.testing.once import at_once, clock_here, in_place, run_once
 from raptor.testing.puts import Puts
 
 
@@ -64,7 +64,7 @@ class Inline:
         put = self.puts.note(len(self.puts) + 1, task_for(name, data, self._catalogue, {}, now, **order), now)
         known = self._catalogue.find(name)
         given = data if known.batch is None else [data]
-        ran = Ran(put.id, await run(known, given, desk=self))
+        ran = Ran(put.id, await run_once(known, given, id=put.id, desk=self))
         if self._raises:
             ran.check()
         return ran

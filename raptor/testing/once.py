@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -33,7 +34,7 @@ def run(
 
     `attempt` is how many tries have failed before. Nothing is stored, tried again, or run in another process.
     """
-    return at_once(_run(in_place(service), data, attempt, resources or {}, desk))
+    return at_once(run_once(in_place(service), data, attempt=attempt, resources=resources or {}, desk=desk))
 
 
 def in_place(given: Given) -> Service:
@@ -65,13 +66,22 @@ def clock_here() -> Clock:
     return loop.clock if isinstance(loop, VirtualLoop) else SystemClock()
 
 
-async def _run(service: Service, data: Any, attempt: int, resources: Mapping[str, Any], desk: Desk | None) -> Result:
+async def run_once(
+    service: Service,
+    data: Any,
+    *,
+    id: int = 1,
+    attempt: int = 0,
+    resources: Mapping[str, Any] = MappingProxyType({}),
+    desk: Desk | None = None,
+) -> Result:
     clock, form = clock_here(), form_of(service.function, service.batch is not None)
     many = list(data) if service.batch is not None else [data]
     stored = [form.encode(one, service.codec) for one in many]
     values = [form.decode(one) for one in stored]
     now = clock.now()
     task = Task(
+        id=id,
         service=service.name,
         queue=service.queue,
         due=now,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, Self, Unpack
+from typing import Any, ParamSpec, Self, Unpack, overload
 
 from raptor.childspec import ChildSpec
 from raptor.clock import VirtualClock, VirtualLoop
@@ -34,22 +34,28 @@ STARTED = ("task_started", "service_started")
 ENDED = ("task_ended", "task_cancelled", "result_refused", "service_ended")
 
 
-def in_virtual_time(
-    test: Callable[P, Coroutine[Any, Any, None]] | None = None, *, start: datetime | None = None
-) -> Any:
+Test = Callable[P, Coroutine[Any, Any, None]]
+
+
+@overload
+def in_virtual_time(test: Test[P]) -> Callable[P, None]: ...
+@overload
+def in_virtual_time(*, start: datetime) -> Callable[[Test[P]], Callable[P, None]]: ...
+def in_virtual_time(test: Test[P] | None = None, *, start: datetime | None = None) -> Any:
     """Make an async test one that is called as it is, and in which time jumps to whatever comes next.
 
     `@in_virtual_time`, or `@in_virtual_time(start=datetime(2026, 3, 1, 9, tzinfo=UTC))`.
     """
-    if test is None:
-        return functools.partial(in_virtual_time, start=start)
+    clock = partial(VirtualClock) if start is None else partial(VirtualClock, start=start.timestamp())
 
-    @functools.wraps(test)
-    def call(*args: P.args, **kwargs: P.kwargs) -> None:
-        clock = VirtualClock() if start is None else VirtualClock(start=start.timestamp())
-        clock.run(lambda: test(*args, **kwargs))
+    def decorate(test: Test[P]) -> Callable[P, None]:
+        @wraps(test)
+        def call(*args: P.args, **kwargs: P.kwargs) -> None:
+            clock().run(lambda: test(*args, **kwargs))
 
-    return call
+        return call
+
+    return decorate if test is None else decorate(test)
 
 
 class World:

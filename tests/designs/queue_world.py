@@ -156,6 +156,11 @@ class Process(Node):
         return actor._queue  # pyright: ignore[reportPrivateUsage]
 
     @property
+    def held(self) -> set[int]:
+        """Tasks that the process believes it has."""
+        return self._workshop.held
+
+    @property
     def owner(self) -> str:
         return self._workshop.owner
 

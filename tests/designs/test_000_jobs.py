@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tenacity import wait_fixed
 
 from raptor.clock import Clock
 from raptor.config import Config
@@ -116,7 +117,7 @@ async def test_a_failing_job_keeps_its_error_and_ends_dead_on_disk(started: Call
     async def job() -> None:
         raise ValueError("\ud800 broken \0")
 
-    service = Service(name="job", function=job, max_attempts=2, backoff=lambda state: 0.01)
+    service = Service(name="job", function=job, max_attempts=2, backoff=wait_fixed(0.01))
     async with started(service) as node:
         handle = await node.put("job")
         with pytest.raises(TaskFailed):
@@ -153,7 +154,7 @@ async def test_sync_functions_and_processes_of_their_own_give_their_values(start
 
 async def test_a_job_that_kills_its_process_is_poison_and_hurts_nobody(started: Callable[..., Any]) -> None:
     services = [
-        Service(name="die", function=die, isolate=True, backoff=lambda state: 0.01),
+        Service(name="die", function=die, isolate=True, backoff=wait_fixed(0.01)),
         Service(name="live", function=mine),
     ]
     async with started(*services) as node:

@@ -111,6 +111,18 @@ async def test_a_batch_that_fails_is_tried_again_one_by_one(queues: QueueWorld) 
     assert [(task.state, task.attempts) for task in tasks] == [(State.DONE, 1), (State.DEAD, 3), (State.DONE, 1)]
 
 
+async def test_what_was_tried_once_is_handed_over_alone_even_if_all_are_due_together(queues: QueueWorld) -> None:
+    def answer(ctx: Context, given: list[Mail]) -> list[Any] | None:
+        return [ctx.retry(10)] * len(given) if len(given) > 1 else None
+
+    post = Post(queues, answer)
+    node = await queues.boot()
+    await node.put_many("send", mails(*"abc"))
+    await queues.until(20)
+    assert [len(call) for call in post.calls] == [3, 1, 1, 1]
+    assert post.times == [0, 10, 10, 10]
+
+
 @pytest.mark.spec("R3-06")
 async def test_a_bad_payload_is_parked_and_the_rest_of_its_batch_runs(queues: QueueWorld) -> None:
     post = Post(queues)

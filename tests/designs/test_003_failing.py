@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
+from tenacity import wait_fixed
 
 from raptor.errors import BadInput, NoSuchName, TaskFailed
 from raptor.rows import Line
@@ -181,9 +182,12 @@ async def test_a_backoff_of_the_users_that_fails_is_as_good_as_none(queues: Queu
     def broken(state: Any) -> float:
         raise ZeroDivisionError
 
+    def nothing(state: Any) -> float:
+        return float("nan")
+
     queues.service("raises", does=fail, backoff=broken)
-    queues.service("nan", does=fail, backoff=lambda state: float("nan"))
-    queues.service("own", does=fail, backoff=lambda state: 7.0)
+    queues.service("nan", does=fail, backoff=nothing)
+    queues.service("own", does=fail, backoff=wait_fixed(7))
     node = await queues.boot()
     for name in ("raises", "nan", "own"):
         await node.put(name)

@@ -32,14 +32,16 @@ async def test_the_lease_of_a_long_run_is_renewed_while_it_lives(queues: QueueWo
 async def test_a_lease_that_is_made_shorter_is_renewed_in_time(queues: QueueWorld) -> None:
     queues.image.exclusive = False
     queues.service(takes=100.0)
+    other = await queues.boot(processors=1)  # its beat comes first
+    await queues.until(5)
     node = await queues.boot(processors=1)
-    other = await queues.boot(processors=1)
-    await queues.until(1)
+    await other.set_lines(Line(name="default", paused=True))
     for process in (node, other):
-        await process.set_lines(Line(name="default", lease_s=3.0))
+        await process.set_lines(Line(name="default", lease_s=3.0, paused=process is other))
     handle = await node.put("work")
     await queues.until(110)
     assert ((await queues.task(handle.id)).attempts, len(queues.seen)) == (0, 1)
+    assert not queues.happened("result_refused")
 
 
 @pytest.mark.spec("003-11", "003-14", "003-15", "003-17", "003-50", "R3-01", "000-40", "000-41", "000-42", "001-49")
@@ -147,6 +149,37 @@ async def test_after_a_crash_its_tasks_run_one_at_a_time_and_others_beside_them(
     assert set(await queues.states()) == {State.DONE}
 
 
+async def test_a_suspect_takes_no_more_processors_than_its_queue_may_fill(queues: QueueWorld) -> None:
+    queues.service(takes=10.0)
+    await queues.saved_line(Line(name="default", processors=1))
+    node = await queues.boot()
+    await node.put("work", "suspect")
+    await queues.until(1)
+    await queues.crash()
+    await queues.saved_line(Line(name="default", paused=True))
+    node = await queues.boot()
+    await node.put("work", "other", priority=0)
+    await node.set_lines(Line(name="default", processors=1))
+    await queues.until(60)
+    assert sorted(one.start - TEN for one in queues.seen) == [0, 1, 11]
+
+
+async def test_a_revived_suspect_waits_for_a_processor_of_its_queue(queues: QueueWorld) -> None:
+    queues.service(takes=10.0)
+    await queues.saved_line(Line(name="default", processors=1))
+    node = await queues.boot()
+    dead = await node.put("work", "suspect", max_attempts=1)
+    await queues.until(1)
+    await queues.crash()
+    node = await queues.boot()
+    await node.put("work", "other")
+    await queues.until(2)
+    assert (await queues.task(dead.id)).state is State.DEAD
+    await node.call("retry", ids=[dead.id])
+    await queues.until(60)
+    assert [(one.data, one.start - TEN) for one in queues.seen] == [("suspect", 0), ("other", 1), ("suspect", 11)]
+
+
 async def test_a_task_that_was_cancelled_when_its_node_died_does_not_come_back(queues: QueueWorld) -> None:
     queues.service(takes=100.0)
     node = await queues.boot()
@@ -242,6 +275,7 @@ async def test_a_worker_that_is_killed_is_restarted_and_loses_nothing(queues: Qu
     await queues.until(60)
     assert await queues.states() == [State.DONE] * 4
     assert (await node.status())["state"] == "running"
+    assert not node.held
 
 
 async def test_what_a_failed_worker_had_taken_and_lost_comes_back(queues: QueueWorld) -> None:

@@ -75,6 +75,47 @@ async def test_resources_are_opened_before_the_first_task_and_closed_after_the_l
     assert story == ["open", "used", "used", "used", "close"]
 
 
+async def test_scheduled_services_have_the_resources_too(tmp_path: Path, system_clock: Any) -> None:
+    from raptor.config import Config
+
+    @asynccontextmanager
+    async def pool() -> AsyncGenerator[str]:
+        yield "a pool"
+
+    used: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def use(ctx: Context) -> None:
+        used.set_result(ctx.resources["db"])
+
+    config = Config.load({"home": str(tmp_path / "home")}, environ={}, cwd=tmp_path, user_file=tmp_path / "none")
+    service = Service(name="use", function=use, every_s=3600.0)
+    async with Node(
+        services=[service], config=config, clock=system_clock, listen=False, resources={"db": pool}
+    ) as node:
+        await node.start("main")
+        await node.schedule("main", ["use"])
+        assert await asyncio.wait_for(used, 30) == "a pool"
+
+
+async def test_a_scheduler_and_a_worker_of_one_name_do_not_wait_for_each_other(
+    tmp_path: Path, system_clock: Any
+) -> None:
+    from raptor.config import Config
+
+    async def use() -> str:
+        return "done"
+
+    config = Config.load({"home": str(tmp_path / "home")}, environ={}, cwd=tmp_path, user_file=tmp_path / "none")
+    async with Node(
+        services=[Service(name="use", function=use)], config=config, clock=system_clock, listen=False
+    ) as node:
+        await node.start("worker", "1h")
+        worker = node.runtime.whereis("worker")
+        assert worker is not None
+        worker.kill()
+        assert await (await node.put("use")).result(30) == "done"
+
+
 async def test_a_resource_that_cannot_be_opened_is_tried_again_and_nothing_is_taken(queues: QueueWorld) -> None:
     tries: list[float] = []
 
@@ -148,6 +189,55 @@ def test_a_resource_of_two_modules_must_have_two_names() -> None:
     assert list(resources_of([one, one])) == ["db"]
     with pytest.raises(BadInput, match="twice"):
         resources_of([one, other])
+
+
+async def test_what_a_take_brings_after_the_stop_is_given_back_unstarted(queues: QueueWorld) -> None:
+    queues.service()
+    node = await queues.boot()
+    take = queues.image.take
+
+    async def slow(*args: Any, **kwargs: Any) -> Any:
+        found = await take(*args, **kwargs)
+        await queues.clock.sleep(5)
+        return found
+
+    queues.image.take = slow  # type: ignore[method-assign]
+    handle = await node.put("work")
+    await queues.until(1)
+    await node.close()
+    task = await queues.task(handle.id)
+    assert (task.state, task.attempts, task.previous, task.due, task.history) == (State.READY, 0, None, TEN, ())
+    assert queues.seen == []
+
+
+async def test_a_restarted_worker_waits_for_what_its_predecessor_still_does(queues: QueueWorld) -> None:
+    opened = most = 0
+
+    @asynccontextmanager
+    async def pool() -> AsyncGenerator[None]:
+        nonlocal opened, most
+        opened += 1
+        most = max(most, opened)
+        try:
+            yield
+        finally:
+            opened -= 1
+
+    async def slow_to_end() -> None:
+        try:
+            await queues.clock.sleep(1000)
+        finally:
+            await queues.clock.sleep(0.5)
+
+    queues.resources["db"] = pool
+    queues.services.append(Service(name="slow", function=slow_to_end))
+    node = await queues.boot()
+    await node.put("slow")
+    await queues.until(1)
+    node.worker.kill()
+    await queues.until(10)
+    assert (opened, most) == (1, 1)
+    assert (await node.status())["running"] == [1]
 
 
 @pytest.mark.spec("003-28")

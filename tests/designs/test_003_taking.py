@@ -72,7 +72,7 @@ async def test_the_order_is_priority_then_due_time_then_id(queues: QueueWorld) -
     assert queues.order == [2, 5, 1, 4, 0, 3]
 
 
-@pytest.mark.spec("003-03", "003-10", "R3-01", "000-43")
+@pytest.mark.spec("003-03", "003-10", "R3-01", "000-43", "001-09")
 async def test_ten_takers_over_a_thousand_tasks_take_each_exactly_once(queues: QueueWorld) -> None:
     queues.image.exclusive = False
     queues.service(takes=0.01)
@@ -226,6 +226,19 @@ async def test_settings_change_while_tasks_run(queues: QueueWorld) -> None:
     await queues.line(processors="none")
     await queues.until(3.5)
     assert len(queues.seen) == 10
+
+
+@pytest.mark.spec("003-29")
+async def test_a_rate_that_is_lifted_lets_go_at_once(queues: QueueWorld) -> None:
+    queues.service()
+    node = await queues.boot()
+    await queues.line(rate="1/h")
+    await node.put_many("work", range(5))
+    await queues.until(10)
+    assert len(queues.seen) == 1
+    await queues.line(rate="none")
+    await queues.until(11)
+    assert len(queues.seen) == 5
 
 
 @pytest.mark.spec("003-35", "001-13", "001-15")

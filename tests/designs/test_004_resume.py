@@ -11,7 +11,7 @@ import pytest
 
 from raptor.clock import VirtualClock
 from raptor.exits import Exit
-from raptor.scheduler import Finish
+from raptor.turning import Finish
 from tests.designs.world import HOUR, TEN, World
 
 

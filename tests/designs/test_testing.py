@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -58,6 +59,17 @@ async def add_up(numbers: list[int]) -> list[int]:
 async def wait_half_an_hour() -> str:
     await asyncio.sleep(1800)
     return "waited"
+
+
+def test_the_examples_of_the_page_pass() -> None:
+    page = (Path(__file__).parents[2] / "docs/testing.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {"__name__": "page"}
+    for block in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S):
+        exec(compile(block, "docs/testing.md", "exec"), names)
+    tests = [test for name, test in names.items() if name.startswith("test_")]
+    assert len(tests) == 3
+    for test in tests:
+        test()
 
 
 # A whole node
@@ -172,9 +184,10 @@ async def test_what_was_not_put_is_told_with_all_that_was() -> None:
         await world.put(send_email, {"to": "a"}, in_="30m", key="k")
         world.assert_put("send_email", times=1)
         world.assert_put("send_email", {"to": "b"}, times=0)
-        for wrong in ({"in_": "31m"}, {"key": "other"}, {"queue": "default"}, {"times": 2}):
+        wrongs: list[dict[str, Any]] = [{"in_": "31m"}, {"key": "other"}, {"queue": "default"}, {"times": 2}]
+        for wrong in wrongs:
             with pytest.raises(AssertionError) as caught:
-                world.assert_put("send_email", {"to": "a"}, **wrong)  # type: ignore[arg-type]
+                world.assert_put("send_email", {"to": "a"}, **wrong)
             assert "  send_email {'to': 'a', 'subject': ''} in_='30m' key='k' queue='mail'" in str(caught.value)
         with pytest.raises(AssertionError, match=r"send_email \{'to': 'b'\} was not put"):
             world.assert_put("send_email", {"to": "b"})

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.timeout(120)
 
 RUN_HERE = {
     "hello.py", "mixed_intervals.py", "crash_and_resume.py", "shared_service.py", "web_app.py", "custom_tree.py",
-    "supervised_tree.py", "from_toml", "first_project",
+    "supervised_tree.py", "from_toml", "first_project", "send_later.py", "retry_and_dead.py", "batches.py",
+    "own_tests.py",
 }  # fmt: skip
 
 
@@ -93,6 +94,38 @@ def test_a_custom_tree_brings_the_scheduler_back(root: Path, run: Run) -> None:
 
 def test_the_actor_demo_runs(root: Path, run: Run) -> None:
     assert run(sys.executable, "examples/supervised_tree.py", "--seconds", "1", cwd=root).stdout
+
+
+def test_a_delayed_task_comes_later_and_a_key_holds_one_task(root: Path, run: Run) -> None:
+    said = run(sys.executable, "examples/send_later.py", cwd=root).stdout.splitlines()
+    assert said[:3] == ["sending 'hello' to ann@example.com", "sent to ann@example.com", "the same task: True"]
+    assert said.count("sending 'welcome' to cy@example.com") == 1
+    assert said[-2:] == ["sending 'hello' to bob@example.com", "sent to bob@example.com"]
+
+
+def test_a_task_that_fails_is_tried_again_dies_and_is_revived(root: Path, run: Run) -> None:
+    said = run(sys.executable, "examples/retry_and_dead.py", cwd=root).stdout.splitlines()
+    assert said == [
+        "  0 s: trying to buy bread",
+        "  1 s: trying to buy bread",
+        "  3 s: trying to buy bread",
+        "dead (failed)",
+        "dead: ['buy']",
+        "  3 s: trying to buy bread",
+        "bought bread",
+    ]
+
+
+def test_a_batch_is_one_call_and_a_bad_row_is_found_alone(root: Path, run: Run) -> None:
+    said = run(sys.executable, "examples/batches.py", cwd=root).stdout.splitlines()
+    assert said[:3] == ["30 rows at once", "row 49", "3 rows: refused, 13 is among them"]
+    assert [line for line in said if ": " in line][1:] == ["12: done", "13: dead", "14: done"]
+
+
+def test_the_tests_of_a_program_pass_alone_and_with_pytest(root: Path, run: Run) -> None:
+    assert len(run(sys.executable, "examples/own_tests.py", cwd=root).stdout.splitlines()) == 3
+    done = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/own_tests.py", cwd=root)
+    assert "3 passed" in done.stdout
 
 
 def test_programs_run_from_raptor_toml(root: Path, run: Run, tmp_path: Path) -> None:

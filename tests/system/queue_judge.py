@@ -153,6 +153,8 @@ class Story:
         if len(runs) > 1:
             yield f"one try, and runs {[run.fence for run in runs]}"
         elif past.info == LAPSED.info:
+            if past.verdict != "retry":
+                yield f"it lapsed, which is {past.verdict} and cost no attempt"
             if any(run.life not in killed for run in runs):
                 yield f"run {runs[0].fence} lapsed, and life {runs[0].life} was not killed"
         elif past.verdict == "retry" and ends != ["fail"]:

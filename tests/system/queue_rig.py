@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +18,7 @@ from raptor.config import Config
 from raptor.connect import connect
 from raptor.state.base import Query
 from raptor.task import Task
+from tests.system.disks import small
 from tests.system.kill_queue import LANES, SERVICES
 from tests.system.queue_judge import Ack, Death, Line, Story
 from tests.system.states import ROOT, ask, looked_at
@@ -27,10 +28,14 @@ PENDING = "SELECT count(*) FROM task WHERE state IN ('ready', 'taken') AND timin
 
 
 class Rig:
-    """One state directory and all who touch it. Leaving it ends them."""
+    """One state directory and all who touch it. Leaving it ends them.
 
-    def __init__(self, folder: Path) -> None:
+    With a size it is on a small disk of its own, which ends with the node.
+    """
+
+    def __init__(self, folder: Path, size: str | None = None) -> None:
         self.home = folder / "home"
+        self._before = [] if size is None else small(self.home, size)
         self.deaths: list[Death] = []
         self.life = -1
         self._folder = folder
@@ -52,12 +57,17 @@ class Rig:
         assert self._node is not None
         return self._node
 
+    @property
+    def seen(self) -> Path:
+        """The state directory, as this process can reach it. SQLite cannot: it follows the link, to another disk."""
+        return Path(f"/proc/{self.node.pid}/root{self.home}") if self._before else self.home
+
     # The node
 
     def start(self, *, fault: str | None = None, grace_s: float = 30.0, more: Mapping[str, str] | None = None) -> None:
         self.life += 1
         extra = {"RAPTOR_FAULT": fault} if fault is not None else {}
-        self._node = self._spawn("work", str(grace_s), {**extra, **(more or {})})
+        self._node = self._spawn("work", str(grace_s), {**extra, **(more or {})}, self._before)
         if fault is None:
             assert self.node.stdout is not None
             line = self.node.stdout.readline()
@@ -99,7 +109,7 @@ class Rig:
     def wait(self, until: Callable[[], bool], otherwise: str) -> None:
         end = time.monotonic() + PATIENCE_S
         while not until():
-            assert time.monotonic() < end, f"{otherwise}: {self.states()}"
+            assert time.monotonic() < end, f"{otherwise}: {[] if self._before else self.states()}"
             try:
                 code = self.node.wait(0.02)
             except subprocess.TimeoutExpired:
@@ -121,7 +131,7 @@ class Rig:
 
     def put_alone(self, service: str, count: int = 1) -> list[int]:
         """Put from this process, through the node or, where none runs, as the owner of the state."""
-        connection = connect(Config.load({"home": str(self.home)}), SERVICES)
+        connection = connect(Config.load({"home": str(self.seen)}), SERVICES)
         answers = [connection.call("put", service=service) for _ in range(count)]
         with (self._folder / "acks").open("a") as acks:
             for answer in answers:
@@ -173,7 +183,9 @@ class Rig:
                 ended.add(id)
         return Death(self.life, frozenset(ended), tuple(taken))
 
-    def _spawn(self, role: str, argument: str, more: Mapping[str, str]) -> subprocess.Popen[str]:
+    def _spawn(
+        self, role: str, argument: str, more: Mapping[str, str], before: Sequence[str] = ()
+    ) -> subprocess.Popen[str]:
         environ = {key: value for key, value in os.environ.items() if not key.startswith("RAPTOR_")}
         environ |= {
             "QUEUE_LEDGER": str(self._folder / "ledger"),
@@ -181,5 +193,5 @@ class Rig:
             "QUEUE_LIFE": str(self.life),
             **more,
         }
-        command = [sys.executable, "-m", "tests.system.kill_queue", role, str(self.home), argument]
+        command = [*before, sys.executable, "-m", "tests.system.kill_queue", role, str(self.home), argument]
         return subprocess.Popen(command, cwd=ROOT, env=environ, text=True, stdout=subprocess.PIPE)

@@ -136,12 +136,26 @@ def test_a_put_reaches_the_running_node_at_once(project: Project) -> None:
     assert failed.returncode == 1
     assert "✗ dead in" in failed.stderr
     assert "failed: ConnectionError: db refused" in failed.stderr
+    waiting = Process([*RAPTOR, "wait", "2"], project.folder, {})
+    project.processes.append(waiting)
+    eventually(lambda: is_waited_for(waiting), "it did not ask")
+    waiting.signal(signal.SIGINT)
+    assert (waiting.end(), waiting.text) == (130, "task 2 goes on: raptor task 2 shows it")
     (project.folder / "gate").touch()
     waited = project.run("wait", "2", check=True)
     assert waited.stdout == "open\n"
     assert project.json("wait", "2")["output"] == "open"
     assert "adding 1 2" in project.ok("logs", "add")
     assert "add #1 ✓ ok in" in project.ok("logs")
+
+
+def is_waited_for(process: Process) -> bool:
+    """Whether it sits on a socket: it has asked, and has no answer yet."""
+    try:
+        links = [os.readlink(link) for link in Path(f"/proc/{process.pid}/fd").iterdir()]
+    except OSError:
+        return False  # a descriptor was closed meanwhile
+    return any(link.startswith("socket:") for link in links)
 
 
 def test_data_come_as_json_from_a_file_from_a_pipe_or_field_by_field(project: Project) -> None:
@@ -199,6 +213,10 @@ def test_data_come_as_json_from_a_file_from_a_pipe_or_field_by_field(project: Pr
         (["drop", "1", "--queue", "default"], 2, "--queue and --service go with --all"),
         (["drop", "99"], 4, "no task named '99'"),
         (["tasks", "--state", "sleeping"], 2, "sleeping"),
+        (["tasks", "--service", "addd"], 4, "no service named 'addd': did you mean 'add'?"),
+        (["dead", "--queue", "mial"], 4, "no queue named 'mial': did you mean 'mail'?"),
+        (["retry", "--all", "--queue", "mial"], 4, "no queue named 'mial'"),
+        (["drop", "--all", "--service", "addd"], 4, "no service named 'addd'"),
         (["queues", "defualt"], 4, "no queue named 'defualt': did you mean 'default'?"),
         (["queues", "--pause"], 2, "name the queue that is to be set"),
         (["queues", "default", "--rate", "fast"], 2, "rate: so many starts in a time"),
@@ -447,6 +465,10 @@ def test_a_node_for_some_queues_leaves_the_others(project: Project) -> None:
     assert "queue mail · one task at a time" in burst.wait_for("raptor 0.1")
     assert burst.end() == 0
     assert project.ran == ["a"]
+    strange = node(project, "mial")
+    assert strange.wait_for("! no service is on queue").endswith("mial. did you mean 'mail'?")
+    strange.signal(signal.SIGTERM)
+    assert strange.end() == 0
     running = node(project, "mail")
     refused = project.run("work", "default")
     assert refused.returncode == 6

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from raptor.faults import TASK_POINTS
+from tests.system.kill_queue import LANES
 from tests.system.queue_judge import counted
 from tests.system.queue_rig import Rig
 
@@ -81,6 +82,25 @@ def test_killed_at_a_named_point_a_restart_loses_and_doubles_nothing(tmp_path: P
         rig.start(fault=f"{point}:5")
         rig.await_death()
         rig.stop_putting()
+        rig.start()
+        rig.drain()
+        assert rig.stop() == 0
+        assert rig.story().complaints() == []
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.spec("001-41")
+def test_after_a_kill_no_more_is_taken_than_the_lanes_hold(tmp_path: Path) -> None:
+    with Rig(tmp_path) as rig:
+        rig.start()
+        rig.put_alone("held", LANES)
+        rig.wait(lambda: len(rig.lines()) == LANES, "they do not start")
+        rig.kill()
+        rig.put_alone("quick", 2 * LANES)
+        rig.start(fault="after_take:1")
+        rig.await_death()
+        assert len(rig.deaths[-1].taken) == LANES
+        rig.go()
         rig.start()
         rig.drain()
         assert rig.stop() == 0

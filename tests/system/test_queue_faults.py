@@ -7,12 +7,16 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from raptor.client import Refused
+from raptor.config import Config
+from raptor.connect import connect
 from raptor.task import State
-from tests.system.disks import build, faulty
+from tests.system.disks import build, can_mount, faulty
+from tests.system.full_disk import fill
 from tests.system.kill_queue import LANES
 from tests.system.queue_rig import Rig
 
@@ -142,6 +146,36 @@ def test_on_a_full_disk_puts_are_refused_and_results_wait_for_room(rig: Rig, shi
     rig.start(more={"QUEUE_SHORT": "1"})
     finish(rig)
     assert {task.fence for task in rig.tasks() if task.service != "lengthy_apart"} == {1}
+
+
+@pytest.mark.skipif(not can_mount(), reason="a small disk needs root, or user namespaces")
+@pytest.mark.spec("001-08", "001-24")
+def test_on_a_full_disk_what_runs_is_recorded_from_the_reserve_and_nothing_starts() -> None:
+    with TemporaryDirectory(prefix="q") as folder, Rig(Path(folder), size="8m") as rig:  # a short path, for its socket
+        rig.start()
+        begin(rig, *["held"] * LANES)
+        waiting = rig.put_alone("quick", 3)
+        fill(rig.seen)
+        with pytest.raises(Refused, match="free some space"):
+            rig.put_alone("quick")
+        rig.go()
+        rig.wait(lambda: counts(rig)["done"] == LANES, "the results are not recorded")
+        with pytest.raises(Refused, match="free some space"):
+            rig.put_alone("quick")
+        assert not {line.task for line in rig.lines()} & set(waiting)
+        (rig.seen / "filler").unlink()
+        rig.put_alone("quick")
+        rig.wait(lambda: counts(rig)["done"] == LANES + 4, "it does not go on")
+        runs = [line.task for line in rig.lines() if line.what == "start"]
+        assert sorted(runs) == sorted(set(runs))
+        assert rig.stop() == 0
+
+
+def counts(rig: Rig) -> dict[str, int]:
+    """How many tasks there are, as the node says."""
+    (queue,) = connect(Config.load({"home": str(rig.seen)})).call("queues")["queues"]
+    found: dict[str, int] = queue
+    return found
 
 
 @pytest.mark.spec("001-08", "001-27")

@@ -88,6 +88,10 @@ DAMAGED = {
         "task 2: run 1 ended, and was not the one that ran",
     ),
     "a lapse without a kill": (replace(SOUND, deaths=[]), "run 1 lapsed, and life 0 was not killed"),
+    "a lapse that is free": (
+        with_task(KILLED, history=(msgspec.structs.replace(LAPSE, verdict="again"),), attempts=0),
+        "task 2 (quick): it lapsed, which is again and cost no attempt",
+    ),
     "a retry without a failure": (
         with_task(KILLED, history=(FAILURE,)),
         "task 2 (quick): a try that failed, and its run: [None]",

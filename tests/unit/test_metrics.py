@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -61,8 +60,8 @@ class Bench:
 
 
 @pytest.fixture
-def task(clock: Clock) -> Iterator[Task]:
-    yield Task(id=7, queue="mail", service="send", due=clock.now() - 2.0, started=clock.now(), fence=1)
+def task(clock: Clock) -> Task:
+    return Task(id=7, queue="mail", service="send", due=clock.now() - 2.0, started=clock.now(), fence=1)
 
 
 @pytest.mark.spec("003-45", "003-47", "001-58")
@@ -209,7 +208,7 @@ async def test_another_thread_sees_fresh_counts(system_clock: SystemClock) -> No
 @pytest.mark.spec("R3-03")
 async def test_two_nodes_share_a_registry_by_namespace(clock: Clock) -> None:
     bench = Bench(clock)
-    with pytest.raises(BadInput, match="already: set metrics.namespace"):
+    with pytest.raises(BadInput, match=r"already: set metrics\.namespace"):
         Bench(clock, bench.registry)
     Bench(clock, bench.registry, namespace="other")
     assert bench.registry.get_sample_value("other_queue_running_workers") == 1

@@ -16,8 +16,8 @@ import raptor.runners
 from raptor.clock import Clock
 from raptor.runners import Progress
 from raptor.runners.functions import Name, find, name_of
+from raptor.runners.mail import LONGEST, Answer, Mail
 from raptor.runners.output import Capture
-from raptor.runners.process import LONGEST, Answer, _Mail
 from raptor.service import Service
 from raptor.task import Outcome
 from tests.system.hostile import functions
@@ -209,7 +209,7 @@ class Post:
     def __init__(self) -> None:
         self.progress: list[Progress] = []
         self.answered = 0
-        self.mail = _Mail(self.progress.append, self.answer)
+        self.mail = Mail(self.progress.append, self.answer)
 
     def answer(self) -> None:
         self.answered += 1

@@ -36,8 +36,9 @@ DIED = Result(outcome=Outcome.FAILED, info="killed", died=True)
 
 
 def task(**fields: Any) -> Task:
-    given: dict[str, Any] = {"id": 5, "service": "work", "due": 900.0, "fence": 2, "started": 990.0}
-    return Task(**{**given, "state": State.TAKEN, **fields})
+    all_fields: dict[str, Any] = {"id": 5, "service": "work", "due": 900.0, "fence": 2, "started": 990.0}
+    all_fields |= {"state": State.TAKEN} | fields
+    return Task(**all_fields)
 
 
 def judge(result: Result, service: Service = SERVICE, **fields: Any) -> Verdict:

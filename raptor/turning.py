@@ -1,0 +1,115 @@
+"""What a scheduler and a worker have in common: an actor that turns a source in a task of its own.
+
+What runs is never inside a message, so the actor always answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from raptor.actor import Actor, Stop
+from raptor.exits import Reason
+from raptor.resources import opened
+from raptor.turn import Lanes
+from raptor.workshop import Workshop
+
+
+@dataclass(frozen=True, slots=True)
+class NewCatalogue:
+    """Services were read anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """End after what runs, or break it off once the grace is over."""
+
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Over:
+    error: BaseException | None
+
+
+class Turning(Actor):
+    """A subclass calls `begin` in its `init`, and says how it works, stops taking, and breaks off."""
+
+    def begin(self, workshop: Workshop, lanes: int) -> None:
+        self._workshop = workshop
+        self._lanes = Lanes(lanes)
+        self._opening = False
+        self._halted = False
+        self._stopping = False
+        name = repr(self.ref) if self.ref.name is None else self.ref.name
+        self._turn = self.runtime.create_task(self._follow(workshop.turns.get(name)))
+        self._turn.add_done_callback(self._over)
+        workshop.turns[name] = self._turn
+        self.runtime.create_task(self._end_with_it())
+
+    async def work(self, resources: Mapping[str, Any]) -> None:
+        """Open the source, and turn it until there is no more."""
+        raise NotImplementedError
+
+    def take_no_more(self) -> None:
+        """Have the work end by itself."""
+        raise NotImplementedError
+
+    def break_off(self) -> None:
+        """Have it end now."""
+        self._stop()
+        self._lanes.interrupt()
+
+    async def _follow(self, predecessor: asyncio.Task[None] | None) -> None:
+        if predecessor is not None:  # what a killed one ran may take a moment to end
+            await asyncio.wait({predecessor})
+        if self._halted:
+            return
+        self._opening = True
+        async with opened(self._workshop.resources, self.runtime.clock, self.runtime.events) as resources:
+            self._opening = False
+            await self.work(resources)
+
+    async def _end_with_it(self) -> None:
+        """A kill ends the actor without `terminate`, and what it runs must not outlive it."""
+        await self.ref.wait()
+        self.break_off()
+
+    def _stop(self) -> None:
+        self._halted = True
+        self.take_no_more()
+        if self._opening:  # which may take for ever
+            self._turn.cancel()
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        if not (task.cancelled() and self.runtime.is_closing()):
+            self.ref.send(_Over(asyncio.CancelledError() if task.cancelled() else task.exception()))
+
+    def handle_cast(self, message: object) -> None:
+        match message:
+            case Finish(grace_s=grace_s):
+                self._stopping = True
+                self._stop()
+                self.send_after(grace_s, "break off")
+            case _:
+                raise TypeError(f"a {type(self).__name__.lower()} does not understand {message!r}")
+
+    def handle_info(self, message: object) -> Any:
+        match message:
+            case _Over() if self._stopping:
+                return Stop()  # even if the store fails: the next start takes it for a crash, which loses nothing
+            case _Over(error=error):
+                return Stop(error or RuntimeError("the turn ended by itself"))
+            case "break off":
+                self.break_off()
+                return None
+            case _:
+                return super().handle_info(message)
+
+    async def terminate(self, reason: Reason) -> None:
+        """Break off what runs, and wait until that is recorded."""
+        self.break_off()
+        if not self._turn.done():
+            await asyncio.wait({self._turn})
