@@ -104,7 +104,7 @@ def in_a_fresh_process(*words: object) -> Life:
 
 
 def measure(quick: bool) -> Result:
-    count, rounds, calls = (20_000, 1, 50) if quick else (1_000_000, 10, 200)
+    count, rounds, calls = (20_000, 1, 50) if quick else (1_000_000, 30, 100)
     # The janitor sweeps once after the last change; what is asked from then on is too much.
     rest_s, idle_s = (1.0, 3.0) if quick else (SWEEP_S + 5.0, 60.0)
     lives: dict[str, list[Life]] = {EMPTY: [], FULL: []}

@@ -113,7 +113,7 @@ async def compete(folder: Path, rounds: int, alone: int, together: int) -> Times
 def measure(quick: bool) -> Result:
     loop, factory = list(loops().items())[-1]
     with home() as folder:
-        took = run(factory, compete(folder, *((2, 50, 1000) if quick else (20, 200, 5000))))
+        took = run(factory, compete(folder, *((2, 50, 1000) if quick else (60, 50, 2000))))
     return Result(targets=list(targets(took, loop)), figures=list(figures(took, loop)))
 
 

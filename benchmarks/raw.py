@@ -7,7 +7,7 @@ from time import perf_counter, time
 from benchmarks.services import PAYLOAD
 
 BATCH = 1000
-LOG = 1000 * 4096  # bytes of a log that SQLite begins to write anew
+LOG = 1000 * (4096 + 24)  # bytes of a log, its pages and their headers, that SQLite begins to write anew
 LEASE_S = 60.0
 
 SCHEMA = """

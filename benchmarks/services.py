@@ -40,7 +40,3 @@ async def nothing() -> None:
 
 async def swallow(data: str) -> None:
     pass
-
-
-def swallow_in_thread(data: str) -> None:
-    pass

@@ -31,13 +31,19 @@ class Events:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._subscriptions: tuple[Subscription, ...] = ()
+        self._heard: dict[str, bool] = {}
 
     def heard(self, name: str) -> bool:
         """Whether anybody listens to such events: a guard for facts that are costly to gather."""
-        return any(subscription.wants(name) for subscription in self._subscriptions)
+        known = self._heard.get(name)
+        if known is None:
+            known = self._heard[name] = any(subscription.wants(name) for subscription in self._subscriptions)
+        return known
 
     def emit(self, name: str, /, **facts: object) -> None:
         """Tell what happened. Any thread may."""
+        if not self.heard(name):
+            return
         event = None
         for subscription in self._subscriptions:
             if subscription.wants(name):
@@ -51,10 +57,12 @@ class Events:
         """
         subscription = Subscription(listener, frozenset(names), limit, self._remove)
         self._subscriptions = (*self._subscriptions, subscription)
+        self._heard = {}
         return subscription
 
     def _remove(self, subscription: Subscription) -> None:
         self._subscriptions = tuple(other for other in self._subscriptions if other is not subscription)
+        self._heard = {}
 
 
 class Subscription:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from raptor.task import Outcome, Result
@@ -14,14 +14,13 @@ INTERRUPTED = Result(outcome=Outcome.INTERRUPTED, info="interrupted")
 class Lane:
     """What a runner sees of the lane that it runs in."""
 
-    __slots__ = ("_leave", "cancelled", "insist", "left", "task")
+    __slots__ = ("cancelled", "insist", "left", "task")
 
-    def __init__(self, leave: Callable[[Result], None]) -> None:
+    def __init__(self) -> None:
         self.task: asyncio.Task[Any] | None = None
         self.cancelled = False  # by us
         self.left = False
         self.insist: Callable[[], None] | None = None  # the runner's, for work that may ignore its cancellation
-        self._leave = leave
 
     def cancel(self) -> None:
         """End the work. It is recorded as interrupted."""
@@ -34,30 +33,42 @@ class Lane:
     def leave(self, result: Result) -> None:
         """Go on without work that cannot be ended: this is its result, whatever comes of it later."""
         self.left = True
-        self._leave(result)
 
 
-async def by_itself(work: Callable[[Lane], Any]) -> Result:
-    """Work in a lane of its own, outside of any turn."""
-    over: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-    lane = Lane(lambda result: None if over.done() else over.set_result(result))
-    task = lane.task = asyncio.get_running_loop().create_task(work(lane))
+class OwnLane(Lane):
+    """A lane outside of any turn."""
 
-    def end(ended: asyncio.Task[Result]) -> None:
-        if over.done():
+    __slots__ = ("over",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+    def leave(self, result: Result) -> None:
+        super().leave(result)
+        if not self.over.done():
+            self.over.set_result(result)
+
+    def end(self, ended: asyncio.Task[Result]) -> None:
+        if self.over.done():
             return
         if ended.cancelled():
-            over.cancel()
+            self.over.cancel()
         elif (error := ended.exception()) is not None:
-            over.set_exception(error)
+            self.over.set_exception(error)
         else:
-            over.set_result(ended.result())
+            self.over.set_result(ended.result())
 
-    task.add_done_callback(end)
+
+async def by_itself(work: Callable[[Lane], Coroutine[Any, Any, Result]]) -> Result:
+    """Work in a lane of its own."""
+    lane = OwnLane()
+    task = lane.task = asyncio.get_running_loop().create_task(work(lane))
+    task.add_done_callback(lane.end)
     try:
-        return await asyncio.shield(over)
+        return await asyncio.shield(lane.over)
     except asyncio.CancelledError:
-        if not over.done():
+        if not lane.over.done():
             lane.cancel()
-            await asyncio.wait({over})
+            await asyncio.wait({lane.over})
         raise

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 from raptor.clock import Clock
 from raptor.lane import INTERRUPTED, Lane
-from raptor.runners import Context, Progress, Runner
+from raptor.runners import Progress, Runner
 from raptor.runners.output import RunLog
-from raptor.source import Source, U, Unit
+from raptor.source import Source, U
 from raptor.task import Again, Result
 
 
@@ -97,7 +97,8 @@ class Lanes:
         if task not in self._tasks:
             return  # left behind
         self._tasks.discard(task)
-        if self._failed is None and (task.cancelled() or task.exception() is not None):
+        failed = task.cancelled() or task.exception() is not None  # of each: asyncio complains of one never looked at
+        if failed and self._failed is None:
             self._failed = task
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
@@ -107,47 +108,62 @@ async def turn(source: Source[U], runners: Mapping[str, Runner], clock: Clock, l
     """Until the source has no more: what is due, as far as there is room."""
     while units := await source.take(await lanes.free()):
         for unit in units:
-            start(source, runners, clock, unit, lanes, logs)
+            lane = UnitLane(source, clock, unit, lanes, logs)
+            lane.task = lanes.start(lane.work(runners[unit.service.kind]))
     await lanes.finish()
 
 
-def start(source: Source[U], runners: Mapping[str, Runner], clock: Clock, unit: U, lanes: Lanes, logs: Logs) -> None:
-    """Give a unit a lane. If its work cannot be ended, another lane records what became of it."""
+class UnitLane(Lane, Generic[U]):
+    """The lane of a unit. It knows its unit until that is recorded, and no longer: nothing is left for the collector."""
 
-    def leave(result: Result) -> None:
-        lanes.forget(lane)
-        lanes.start(record(source, clock, unit, result, interrupted=result is INTERRUPTED))
+    __slots__ = ("_clock", "_lanes", "_logs", "_run", "_source", "_unit")
 
-    lane = Lane(leave)
-    lane.task = lanes.start(run(source, runners[unit.service.kind], clock, unit, lane, lanes, logs))
+    def __init__(self, source: Source[U], clock: Clock, unit: U, lanes: Lanes, logs: Logs) -> None:
+        super().__init__()
+        self._source = source
+        self._clock = clock
+        self._unit: U | None = unit
+        self._lanes = lanes
+        self._logs = logs
+        self._run = ""
 
+    async def work(self, runner: Runner) -> None:
+        """One unit, from its attempt to its durable verdict."""
+        unit = self._unit
+        assert unit is not None
+        result = await self._attempt(runner, unit)
+        if not self.left:
+            await self._record(unit, result)
+        self._unit = None
 
-async def run(
-    source: Source[U], runner: Runner, clock: Clock, unit: U, lane: Lane, lanes: Lanes, logs: Logs
-) -> None:
-    """One unit, from its attempt to its durable verdict."""
-    result = await attempt(runner, clock, unit, lane, lanes, logs)
-    if not lane.left:
-        await record(source, clock, unit, result, interrupted=result is INTERRUPTED)
+    async def _attempt(self, runner: Runner, unit: U) -> Result:
+        """Run it; -> its result, which is INTERRUPTED if it was us who broke it off."""
+        service, logs = unit.service, self._logs
+        context = unit.context(self, self.progressed)
+        self._run = context.run_id
+        try:
+            self._lanes.expose(self)
+            if service.jitter_s:
+                await self._clock.sleep(service.jitter_s * self._clock.rng.random())
+            return await runner.run(service, context, logs.open(service.name))
+        except asyncio.CancelledError:
+            return INTERRUPTED
+        finally:
+            self._lanes.shelter(self)
+            logs.progress.pop(self._run, None)
 
+    async def _record(self, unit: U, result: Result) -> None:
+        now = self._clock.now()
+        verdict = Again(now) if result is INTERRUPTED else unit.judge(result, now, self._clock.rng)
+        await self._source.settle(unit, result, verdict)
 
-async def record(source: Source[U], clock: Clock, unit: U, result: Result, *, interrupted: bool) -> None:
-    now = clock.now()
-    verdict = Again(now) if interrupted else unit.judge(result, now, clock.rng)
-    await source.settle(unit, result, verdict)
+    def progressed(self, progress: Progress) -> None:
+        self._logs.progressed(self._run, progress)
 
-
-async def attempt(runner: Runner, clock: Clock, unit: Unit, lane: Lane, lanes: Lanes, logs: Logs) -> Result:
-    """Run it; -> its result, which is INTERRUPTED if it was us who broke it off."""
-    service = unit.service
-    context: Context = unit.context(lane, lambda progress: logs.progressed(context.run_id, progress))
-    try:
-        lanes.expose(lane)
-        if service.jitter_s:
-            await clock.sleep(service.jitter_s * clock.rng.random())
-        return await runner.run(service, context, logs.open(service.name))
-    except asyncio.CancelledError:
-        return INTERRUPTED
-    finally:
-        lanes.shelter(lane)
-        logs.progress.pop(context.run_id, None)
+    def leave(self, result: Result) -> None:
+        """Another lane records what became of it."""
+        super().leave(result)
+        unit, self._unit = self._unit, None
+        if unit is not None:
+            self._lanes.forget(self)
+            self._lanes.start(self._record(unit, result))

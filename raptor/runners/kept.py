@@ -7,6 +7,7 @@ pipe for its answers and, but for the first, the pipe for its output. When no mo
 from __future__ import annotations
 
 import faulthandler
+import functools
 import json
 import os
 import signal
@@ -15,6 +16,8 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 if TYPE_CHECKING:
+    import ctypes
+
     from raptor.runners.child import Tell
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -143,9 +146,7 @@ def receive(requests: socket.socket) -> Asked | None:
 def adopt() -> None:
     """Have what loses its parent below this process become its child, where there is such a thing."""
     if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _libc().prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def alone() -> bool:
@@ -171,8 +172,14 @@ def _flush_c() -> None:
     if sys.platform == "linux":
         import ctypes
 
-        c = ctypes.CDLL(None)
-        c.fflush(ctypes.c_void_p.in_dll(c, "stdout"))
+        _libc().fflush(ctypes.c_void_p.in_dll(_libc(), "stdout"))
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    import ctypes
+
+    return ctypes.CDLL(None)
 
 
 if __name__ == "__main__":

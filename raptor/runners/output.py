@@ -39,19 +39,21 @@ class RunLog:
     that was not ended is. With no path there is only the tail.
     """
 
+    # Most runs print nothing: until one does, it has no more than its path.
+    total = 0  # bytes printed
+    problem: str | None = None  # why the file could not be written
+    over = False  # the run has ended: who writes now outlives it
+    recording: Recording | None = None  # hears, in any thread, when something waits to be flushed
+    _lock = threading.Lock()  # of all of them: what is done under it is short
+    _writing: threading.Lock
+    _tail = bytearray()
+    _header: Callable[[], str] | None = None
+    _pending = bytearray()
+    _room = PER_RUN - 2 * TAIL  # the rest is for the header and the end
+    _closed = False
+
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = path if path is None or isinstance(path, Path) else Path(path)
-        self.total = 0  # bytes printed
-        self.problem: str | None = None  # why the file could not be written
-        self.over = False  # the run has ended: who writes now outlives it
-        self.on_news: Callable[[], None] = _nobody  # something waits to be flushed; called in any thread
-        self._lock = threading.Lock()
-        self._writing = threading.Lock()
-        self._tail = bytearray()
-        self._header: Callable[[], str] | None = None
-        self._pending = bytearray()
-        self._room = PER_RUN - 2 * TAIL  # the rest is for the header and the end
-        self._closed = False
 
     def header(self, line: Callable[[], str]) -> None:
         """A line for the file, ahead of the first output; a run that prints nothing leaves nothing."""
@@ -62,12 +64,14 @@ class RunLog:
         with self._lock:
             if self._closed:
                 return  # a thread or a task that outlives its run
+            if not self.total:
+                self._tail, self._pending, self._writing = bytearray(), bytearray(), threading.Lock()
             self.total += len(data)
             self._tail += data[-TAIL:]
             del self._tail[:-TAIL]
             news = self._keep(data)
-        if news:
-            self.on_news()
+        if news and self.recording is not None:
+            self.recording.news()
 
     def text(self, text: str) -> None:
         self.write(text.encode(errors="backslashreplace"))
@@ -87,6 +91,8 @@ class RunLog:
 
     def flush(self) -> None:
         """Bring the file up to date. It blocks, and never raises: see `problem`."""
+        if not self.total:
+            return
         with self._writing:
             with self._lock:
                 data, self._pending = bytes(self._pending), bytearray()
@@ -99,7 +105,7 @@ class RunLog:
     def close(self) -> None:
         """Write what is left, with how much was dropped and the end of the output. It blocks."""
         with self._lock:
-            if not self._closed and self.path is not None:
+            if self.total and not self._closed and self.path is not None:
                 self._pending += self._ending()
             self._closed = True
         self.flush()
@@ -134,14 +140,20 @@ class RunLog:
 class Recording:
     """While it is open, the file of a RunLog is kept up to date. It costs next to nothing when nothing is printed."""
 
+    __slots__ = ("_began", "_clock", "_context", "_log", "_loop", "_task")
+
     def __init__(self, log: RunLog, context: Context, clock: Clock) -> None:
         self._log = log
         self._clock = clock
+        self._context = context
+        self._began = clock.now()
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
-        log.on_news = self._news
-        began = clock.now()
-        log.header(lambda: f"== run {context.run_id} attempt {context.attempt} at {stamp(began)}")
+        log.recording = self
+        log.header(self._line)
+
+    def _line(self) -> str:
+        return f"== run {self._context.run_id} attempt {self._context.attempt} at {stamp(self._began)}"
 
     async def __aenter__(self) -> None:
         pass
@@ -152,7 +164,7 @@ class Recording:
 
     def end(self) -> bool:
         """The run is over; -> whether its file has to be completed."""
-        self._log.on_news = _nobody
+        self._log.recording = None
         self._log.over = True
         return self._log.path is not None and bool(self._log.total)
 
@@ -161,7 +173,7 @@ class Recording:
         # Threads may all be stuck: then the file is complete as soon as one is free.
         await asyncio.wait({last}, timeout=FLUSH_WAIT_S)
 
-    def _news(self) -> None:
+    def news(self) -> None:
         with suppress(RuntimeError):  # the loop has closed
             # Not in the context of the run, whose prints are its output: what writing says is ours.
             self._loop.call_soon_threadsafe(self._start, context=contextvars.Context())
@@ -209,10 +221,6 @@ class Capture:
             self._take(data)
         else:
             self.close()
-
-
-def _nobody() -> None:
-    """Nobody waits for news."""
 
 
 def _from_character(data: bytes) -> bytes:

@@ -24,6 +24,7 @@ from raptor.service import Service
 
 KEPT = str(Path(__file__).with_name("kept.py"))
 IDLE_S = 10.0
+BEGIN_S = 5.0  # for one that was idle to take a request: something that an earlier run left may keep it from that
 WELL = Ended(status=0, timed_out=False, forced=False)
 
 
@@ -53,7 +54,7 @@ class Pool:
             interpreter = self._take(asked) or Interpreter(self._clock, asked, log)
             ended, mail = await interpreter.run(asked, request, log)
             if mail.answer is None and not mail.begun and not ended.timed_out and interpreter.runs > 1:
-                continue  # it had died while it was idle, and the function was not called
+                continue  # it had died while it was idle, or was as good as dead: the function was not called
             if interpreter.stays:
                 self._keep(interpreter)
             return ended, mail.answer
@@ -146,13 +147,14 @@ class Interpreter:
             await self.end()
             raise
         try:
-            in_time = await self._group.work(asked.limit_s)
+            in_time = await self._work(asked.limit_s, mail)
             pipe.drain()
             self.stays = in_time and self._fit(mail)
             if self.stays:
                 self._group.rest()
                 return WELL, mail
-            return await self.end(in_time), mail
+            ended = await self.end(in_time)
+            return (ended if mail.begun else ended._replace(timed_out=ended.timed_out and self.runs == 1)), mail
         finally:
             if not self.stays:
                 self._control.close()
@@ -176,6 +178,16 @@ class Interpreter:
         """Let it go: it takes the end of its requests for its own."""
         self._control.close()
         return await self._group.end(in_time)
+
+    async def _work(self, limit_s: float | None, mail: Mail) -> bool:
+        """-> whether it was done in time."""
+        if self.runs > 1 and (limit_s is None or limit_s > BEGIN_S):
+            if await self._group.work(BEGIN_S):
+                return True
+            if not mail.begun:
+                return False
+            limit_s = None if limit_s is None else limit_s - BEGIN_S
+        return await self._group.work(limit_s)
 
     def _fit(self, mail: Mail) -> bool:
         if mail.answer is None or not mail.answer.keep or mail.spoilt or self._group.exited:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from raptor.clock import Clock, SystemClock
-from raptor.runners import family
+from raptor.runners import family, pool
 from raptor.task import Outcome
 from tests.system.hostile import kept
 from tests.unit.runs import gone, left_behind
@@ -25,7 +25,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 WORST = [
     "print_from_thread_for_ever",
-    "steal_requests",
     "close_output",
     "close_files",
     "leave_daemon",
@@ -47,6 +46,30 @@ async def test_neither_the_next_run_nor_a_neighbour_suffers(system_clock: Clock,
             before = await series.run()
             assert before.outcome is Outcome.OK, before
             assert (await neighbour.one())[1] == 2 * round + 3
+
+
+async def test_a_process_that_takes_no_request_is_replaced(
+    system_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "BEGIN_S", 0.5)
+    async with Series(system_clock) as series:
+        robbed, _ = await series.one("steal_requests")
+        assert (await series.one())[0] != robbed
+        stopped, _ = await series.one()
+        os.kill(stopped, signal.SIGSTOP)
+        other, _ = await series.one()
+        assert other != stopped
+        assert gone(stopped)
+
+
+async def test_one_that_takes_its_time_is_not_replaced(system_clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "BEGIN_S", 0.5)
+    async with Series(system_clock, timeout_s=2) as series:
+        pid, _ = await series.one()
+        trial = series.trial("hang")
+        result = await trial.run()
+        assert (result.outcome, result.info) == (Outcome.TIMED_OUT, "timed out after 2 s")
+        assert result.tail == f"hanging {pid}\n"
 
 
 async def test_what_a_run_prints_never_stands_in_the_output_of_another(system_clock: Clock) -> None:
@@ -80,7 +103,7 @@ async def test_nothing_piles_up_over_many_runs(does: str | None, tmp_path: Path,
 
         await some(5)
         files, _, children = held()
-        await some(200)
+        await some(40)
         assert (files, children) == held()[::2]
 
 

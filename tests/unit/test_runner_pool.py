@@ -201,7 +201,12 @@ async def test_an_async_function_is_kept_too(system_clock: Clock) -> None:
 async def test_each_run_has_its_own_environment_and_folder(system_clock: Clock, tmp_path: Path) -> None:
     async with Series(system_clock, cwd=str(tmp_path)) as series:
         for number in (1, 2, 3):
-            facts = {"run_id": f"{tmp_path.name}-{number}", "attempt": number, "planned": 0.0, "key": f"k{number}"}
+            facts: dict[str, Any] = {
+                "run_id": f"{tmp_path.name}-{number}",
+                "attempt": number,
+                "planned": 0.0,
+                "key": f"k{number}",
+            }
             result = await series.run("tell_place", **facts)
             slot = "1970-01-01T00:00:00Z"
             said = f"{facts['run_id']} kept {number} {slot} k{number} {tmp_path} False"

@@ -126,17 +126,17 @@ def leave_daemon(ctx: Context) -> None:
                 signal.pause()
         os._exit(0)
     os.wait()
-    print("daemon", os.read(read, 20).decode().strip())
+    print(f"daemon {os.read(read, 20).decode().strip()}")
 
 
 def hang(ctx: Context) -> None:
-    print("hanging", os.getpid())
+    print(f"hanging {os.getpid()}")
     threading.Event().wait()
 
 
 def wait_for_signal(ctx: Context) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
-    print("waiting", os.getpid())
+    print(f"waiting {os.getpid()}")
     signal.sigwait([signal.SIGUSR1])
 
 
