@@ -9,6 +9,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -242,10 +243,10 @@ class Metrics:
 def client() -> ModuleType:
     """prometheus_client, or what to do about it."""
     try:
-        import prometheus_client.core
+        import_module("prometheus_client.core")
+        return import_module("prometheus_client")
     except ImportError:
         raise BadInput('metrics: need prometheus-client: pip install "raptor-scheduler[metrics]"') from None
-    return prometheus_client
 
 
 def new_registry() -> CollectorRegistry:

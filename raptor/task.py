@@ -80,6 +80,7 @@ class Missed(msgspec.Struct, frozen=True, tag="missed"):
 
 
 Verdict: TypeAlias = Done | Retry | Again | Dead | Skipped | Missed
+VERDICTS = frozenset((Done, Retry, Again, Dead, Skipped, Missed))
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):

@@ -114,12 +114,14 @@ async def turn(source: Source[U], runners: Mapping[str, Runner], clock: Clock, l
 
 
 class UnitLane(Lane, Generic[U]):
-    """The lane of a unit. It knows its unit until that is recorded, and no longer: nothing is left for the collector."""
+    """The lane of a unit, which it knows until that is recorded and no longer: nothing is left for the collector."""
 
     __slots__ = ("_clock", "_lanes", "_logs", "_run", "_source", "_unit")
 
     def __init__(self, source: Source[U], clock: Clock, unit: U, lanes: Lanes, logs: Logs) -> None:
-        super().__init__()
+        self.task = None
+        self.cancelled = self.left = False
+        self.insist = None
         self._source = source
         self._clock = clock
         self._unit: U | None = unit

@@ -11,6 +11,7 @@ import inspect
 import threading
 from collections.abc import Callable
 from functools import partial
+from types import CoroutineType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,7 +27,7 @@ from raptor.runners.process import ProcessRunner
 from raptor.runners.steps import OwnCancel, TimedOut, walk
 from raptor.runners.text import logger, one_line, raised, returned
 from raptor.service import Service
-from raptor.task import Outcome, Result, Verdict
+from raptor.task import VERDICTS, Outcome, Result
 
 
 class Plan(NamedTuple):
@@ -42,6 +43,10 @@ class Answer(NamedTuple):
     info: str
     error: str | None = None
     value: Any = None
+
+
+SILENT = Result(outcome=Outcome.OK)
+"""It returned nothing and printed nothing, as most do."""
 
 
 class PythonRunner:
@@ -85,8 +90,10 @@ async def _on_loop(call: Callable[[], Any], lane: Lane, limit_s: float | None, l
     OUTPUT.set(log)  # in the context of the lane, which is for this run alone
     try:
         awaitable = call()
-        coroutine = awaitable if inspect.iscoroutine(awaitable) else _waiting(awaitable)
+        coroutine = awaitable if type(awaitable) is CoroutineType else _waiting(awaitable)
         value = await walk(coroutine, lane, limit_s)
+        if value is None and not log.total:
+            return SILENT
         answer = Answer(returned(value), None, value)
     except asyncio.CancelledError:
         raise
@@ -181,7 +188,7 @@ def _in_thread(call: Callable[[], Any], log: RunLog) -> Answer:
 
 def _result(answer: Answer, log: RunLog) -> Result:
     outcome = Outcome.OK if answer.error is None else Outcome.FAILED
-    value, decision = (None, answer.value) if isinstance(answer.value, Verdict) else (answer.value, None)
+    value, decision = (None, answer.value) if type(answer.value) in VERDICTS else (answer.value, None)
     return Result(
         outcome=outcome, info=answer.info, error=answer.error, tail=log.tail(), value=value, decision=decision
     )

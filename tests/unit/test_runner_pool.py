@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from raptor.clock import Clock, SystemClock
+from raptor.declared import services
 from raptor.errors import BadInput
 from raptor.runners import Closing, Progress, family, group, pool
 from raptor.service import Service, command_service, service
@@ -26,7 +27,8 @@ class Series:
 
     def __init__(self, clock: Clock, function: Any = kept.work, **options: Any) -> None:
         self.clock = clock
-        self.service = Service(name="kept", function=function, isolate=True, **({"count": 1000} | options))
+        chosen: dict[str, Any] = {"count": 1000, **options}
+        self.service = Service(name="kept", function=function, isolate=True, **chosen)
         self.runner = Trial(clock, self.service).runner
         self.ids: list[str] = []
 
@@ -410,6 +412,12 @@ async def test_a_process_that_cannot_be_started_is_refused(system_clock: Clock, 
 def test_options_that_make_no_sense_are_refused(options: Any, said: str) -> None:
     with pytest.raises(BadInput, match=f"service 'kept': {said}"):
         service(name="kept", **options)(kept.much)
+
+
+def test_a_file_may_give_the_options_too() -> None:
+    table = {"python": "work:kept", "isolate": True, "count": 10, "live": "1h"}
+    (declared,) = services({"services": {"kept": table}}, Path("raptor.toml"), {})
+    assert declared.fields == {"isolate": True, "count": 10, "live_s": 3600.0}
 
 
 def test_the_options_are_those_of_a_service() -> None:
