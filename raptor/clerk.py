@@ -32,13 +32,14 @@ class Clerk:
         self._store = workshop.timetable.store
         self._clock = clock
         self._events = events
+        self._loop = asyncio.get_running_loop()
         self._page: list[Entry] = []
         self._waiting: list[asyncio.Future[None]] = []
         self._writing: set[asyncio.Task[None]] = set()
 
     def enter(self, ended: Iterable[tuple[Task, Result, Verdict]], *, ran: bool = True) -> asyncio.Future[None]:
         """Have them recorded; -> when they are. A result that comes too late is refused, and noted as that."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         now, keep_done = self._clock.now(), self._workshop.keep_done
         if not self._waiting:
             loop.call_soon(self._turn_page)
@@ -75,7 +76,7 @@ class Clerk:
     def _turn_page(self) -> None:
         page, self._page = self._page, []
         waiting, self._waiting = self._waiting, []
-        writing = asyncio.get_running_loop().create_task(self._write(page, waiting))
+        writing = self._loop.create_task(self._write(page, waiting))
         self._writing.add(writing)  # the loop itself would let it be collected
         writing.add_done_callback(self._writing.discard)
 

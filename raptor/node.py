@@ -123,6 +123,7 @@ class Node:
                 runners={kind: make(self.clock) for kind, make in RUNNERS.items()},
                 logs=Logs(None if self._home is None else self._home.path / "logs"),
                 catalogue=catalogue,
+                keep_done=self.config.retention.tasks_s > 0,
                 resources=self._declared() | self._resources,
             )
             self._desk = TaskDesk(self._workshop, self.clock.now)

@@ -25,6 +25,7 @@ Span = str | float | timedelta
 """A duration: text such as "30m", seconds, or a timedelta."""
 
 ATTEMPTS = 3
+ANCHORS = (None, *get_args(Anchor))
 MOST_ATTEMPTS = 1_000_000
 
 
@@ -93,6 +94,8 @@ def task_for(
 
 def _times(order: Order, now: float) -> tuple[float, Repeat | None]:
     """When it is due first, and how it repeats."""
+    if not order:
+        return rounded(now), None
     at, delay, cron, every = order.get("at"), _span(order, "in_"), order.get("cron"), _span(order, "every")
     if at is not None and delay is not None:
         raise BadInput("a time and a delay: give one of `at` and `in`")
@@ -102,8 +105,8 @@ def _times(order: Order, now: float) -> tuple[float, Repeat | None]:
         raise BadInput("timezone: goes with cron, and there is none")
     if order.get("anchor") is not None and every is None:
         raise BadInput("anchor: goes with every, and there is none")
-    if order.get("anchor") not in (None, *get_args(Anchor)):
-        raise BadInput(f"anchor: {' or '.join(map(repr, get_args(Anchor)))}, not {order.get('anchor')!r}")
+    if order.get("anchor") not in ANCHORS:
+        raise BadInput(f"anchor: {' or '.join(map(repr, ANCHORS[1:]))}, not {order.get('anchor')!r}")
     if every is not None and every <= 0:
         raise BadInput("every: a duration above zero")
     due = now if at is None else _moment(at, now)

@@ -31,6 +31,7 @@ from raptor.tally import Tally
 from raptor.task import Again, Dead, Outcome, Result, Skipped, Task, Verdict
 from raptor.workshop import Workshop
 
+WAVE = 50  # tasks of a take, at most: while some are recorded, others run
 CHILDREN = 1000  # of a task that repeats: the newest, among which its successor is looked for
 GIVEN_BACK = Result(outcome=Outcome.INTERRUPTED, info="it never started")
 
@@ -76,7 +77,7 @@ class Queue:
             self._check_helpers()
             now = self._clock.now()
             self._horizon.advance(now)
-            wants = self._wants(room)
+            wants = self._wants(min(room, WAVE))
             if not wants:
                 await self._sleep(now)
             elif units := await self._take(wants, room, now):
@@ -84,21 +85,21 @@ class Queue:
         return []
 
     async def settle(self, unit: Assignment, result: Result, verdict: Verdict) -> None:
-        queue = unit.tasks[0].queue
-        for task in unit.tasks:
-            self.running.pop(task.id, None)
+        task, queue = unit.tasks[0], unit.tasks[0].queue
+        for one in unit.tasks:
+            self.running.pop(one.id, None)
         each = unit.each or [(result, verdict)] * len(unit.tasks)
         if unit.unwanted:
             each = [
-                (share, Skipped(CANCELLED) if task.id in unit.unwanted else one)
-                for task, (share, one) in zip(unit.tasks, each, strict=True)
+                (share, Skipped(CANCELLED) if one.id in unit.unwanted else verdict)
+                for one, (share, verdict) in zip(unit.tasks, each, strict=True)
             ]
-        self.tallies[queue].add(each, self._clock.now() - (unit.tasks[0].started or 0.0))
+        self.tallies[queue].add(each, self._clock.now() - (task.started or 0.0))
         try:
-            await self._clerk.enter((task, *ended) for task, ended in zip(unit.tasks, each, strict=True))
+            await self._clerk.enter([(one, *ended) for one, ended in zip(unit.tasks, each, strict=True)])
             self._clerk.tell_turn(unit.tasks, result)
         finally:
-            self._free(queue, unit.tasks[0].suspect)
+            self._free(queue, task.suspect)
 
     # Its life
 

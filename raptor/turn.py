@@ -47,6 +47,7 @@ class Lanes:
         self._broken_off = False
         self._ended: asyncio.Future[None] | None = None
         self._failed: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
 
     async def free(self) -> int:
         """Wait until there is room; -> how much."""
@@ -54,7 +55,7 @@ class Lanes:
         return self._count - len(self._tasks)
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._end)
         return task
@@ -88,7 +89,7 @@ class Lanes:
     async def _wait_for(self, count: int) -> None:
         """Until no more than so many run. Not with asyncio.wait, which looks at all of them each time."""
         while len(self._tasks) > count and self._failed is None:
-            self._ended = asyncio.get_running_loop().create_future()
+            self._ended = self._loop.create_future()
             await self._ended
         if self._failed is not None:
             self._failed.result()

@@ -16,6 +16,17 @@ from raptor.state.commits import Answer, C, Work
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Process:
+    """This process, until it forks: asking the system for the number each time would cost more than the question."""
+
+    pid: int
+
+
+_FAMILY = [Process(os.getpid())]
+os.register_at_fork(after_in_child=lambda: _FAMILY.__setitem__(0, Process(os.getpid())))
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Works for a thread, which calls `answer` when all of them are done."""
@@ -52,14 +63,17 @@ class Front(Generic[C]):
         self._put = put
         self._waiting: list[tuple[Work[C], asyncio.Future[Any]]] = []
         self._closed = False
-        self._pid = os.getpid()
+        self._family = _FAMILY[0]
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def ask(self, do: Callable[[C], T], *, writes: bool = True, result: bool = False) -> T:
         """Do it in the thread; -> what it gave, when that is durable. A cancelled wait leaves the work to finish."""
-        if self._closed or self._pid != os.getpid():
-            problem = "was closed" if self._closed else f"was opened by process {self._pid}, not by this child"
+        if self._closed or self._family is not _FAMILY[0]:
+            problem = "was closed" if self._closed else f"was opened by process {self._family.pid}, not by this child"
             raise RefusedState("closed", self._name, problem, "open the state directory again")
-        loop = asyncio.get_running_loop()
+        loop = self._loop
+        if loop is None or loop.is_closed():  # asking for it each time would cost as much as the question
+            loop = self._loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((Work(do, writes, result), future))
         if len(self._waiting) == 1:

@@ -69,13 +69,15 @@ class PythonRunner:
             return Result(outcome=Outcome.FAILED, info=why, error=why)
         if plan.isolated:
             return await self._process.run(service, context, log)
-        recording = Recording(log, context, self._clock)
+        lane = context.lane
+        loop = None if lane is None or lane.task is None else lane.task.get_loop()
+        recording = Recording(log, context, self._clock, loop)
         try:
             call = _call(plan, context, log)
             if not plan.shape.is_async:
                 return _result(await self._clock.offload(_in_thread, call, log), log)
-            if context.lane is not None:
-                return await _on_loop(call, context.lane, time_limit(service), log)
+            if lane is not None:
+                return await _on_loop(call, lane, time_limit(service), log)
             return await by_itself(lambda lane: _on_loop(call, lane, time_limit(service), log))
         finally:
             if recording.end():

@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 
 from raptor.clock import Clock, SystemClock
+from raptor.node import Node
 from raptor.runners import family, pool
+from raptor.service import Service
 from raptor.task import Outcome
 from tests.system.hostile import kept
 from tests.unit.runs import gone, left_behind
-from tests.unit.test_runner_pool import Series
+from tests.unit.series import Series, children
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,8 +55,9 @@ async def test_a_process_that_takes_no_request_is_replaced(
 ) -> None:
     monkeypatch.setattr(pool, "BEGIN_S", 0.5)
     async with Series(system_clock) as series:
-        robbed, _ = await series.one("steal_requests")
-        assert (await series.one())[0] != robbed
+        await series.one("steal_requests")
+        for _ in range(3):
+            await series.one()  # whoever gets the request, it is run
         stopped, _ = await series.one()
         os.kill(stopped, signal.SIGSTOP)
         other, _ = await series.one()
@@ -89,8 +92,7 @@ async def test_what_a_run_prints_never_stands_in_the_output_of_another(system_cl
 
 def held() -> tuple[int, int, int]:
     """Files, threads and children of this process."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children")
-    return len(os.listdir("/proc/self/fd")), threading.active_count(), len(children.read_text().split())
+    return len(os.listdir("/proc/self/fd")), threading.active_count(), len(children())
 
 
 @pytest.mark.parametrize("does", [None, "raise_error", "leak"])
@@ -132,6 +134,18 @@ async def test_a_node_that_is_out_of_files_fails_the_run_and_goes_on(system_cloc
         assert held()[0] == before
 
 
+@pytest.mark.spec("002-32")
+async def test_the_tasks_of_a_node_share_processes_that_end_with_it(system_clock: Clock) -> None:
+    service = Service(name="kept", function=kept.work, isolate=True, count=1000)
+    async with Node(store="memory:", services=[service], clock=system_clock) as node:
+        ran: list[list[int]] = []
+        for _ in range(10):
+            handle = await node.put("kept")
+            ran.append((await node.call("wait", id=handle.id))["output"])
+    assert [number for _, number in ran] == list(range(1, 11))
+    assert ran[0][0] not in children()
+
+
 def test_a_kept_process_dies_with_its_node_and_its_daemon_is_found() -> None:
     ids = [uuid.uuid4().hex, uuid.uuid4().hex]
     node = subprocess.Popen(
@@ -151,7 +165,7 @@ def test_a_kept_process_dies_with_its_node_and_its_daemon_is_found() -> None:
 
 def test_an_idle_process_dies_with_its_node() -> None:
     script = (
-        "import sys, asyncio; from tests.unit.test_runner_pool import Series; from raptor.clock import SystemClock\n"
+        "import sys, asyncio; from tests.unit.series import Series; from raptor.clock import SystemClock\n"
         "clock = SystemClock()\n"
         "async def main():\n"
         "    print(*(await Series(clock).one()), flush=True)\n"

@@ -1,93 +1,28 @@
-"""Interpreters that take many runs: how long each is kept, and what a run finds of the one before."""
+"""Interpreters that take many runs: how long each is kept, and after which runs."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pytest
 
-from raptor.clock import Clock, SystemClock
+from raptor.clock import Clock
 from raptor.declared import services
 from raptor.errors import BadInput
-from raptor.runners import Closing, Progress, family, group, pool
+from raptor.runners import group, pool
 from raptor.service import Service, command_service, service
-from raptor.task import Outcome, Result
+from raptor.task import Outcome
 from tests.system.hostile import kept
-from tests.unit.runs import DEADLINE_S, Trial, alive, gone, left_behind
-
-
-class Series:
-    """Runs of a service, one runner for all, closed at the end."""
-
-    def __init__(self, clock: Clock, function: Any = kept.work, **options: Any) -> None:
-        self.clock = clock
-        chosen: dict[str, Any] = {"count": 1000, **options}
-        self.service = Service(name="kept", function=function, isolate=True, **chosen)
-        self.runner = Trial(clock, self.service).runner
-        self.ids: list[str] = []
-
-    async def __aenter__(self) -> Series:
-        return self
-
-    async def __aexit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        await self.close()
-        for run_id in self.ids:
-            assert left_behind(run_id) == {}
-
-    async def close(self) -> None:
-        assert isinstance(self.runner, Closing)
-        await self.runner.close()
-
-    def trial(self, data: Any = None, path: Path | None = None, **context: Any) -> Trial:
-        trial = Trial(self.clock, self.service, path, data=data, **context)
-        trial.runner = self.runner
-        self.ids.append(trial.context.run_id)
-        return trial
-
-    async def run(self, data: Any = None, path: Path | None = None, **context: Any) -> Result:
-        return await self.trial(data, path, **context).run()
-
-    async def one(self, data: Any = None) -> list[int]:
-        """A run that goes well; -> its process, and which of its runs it was."""
-        result = await self.run(data)
-        assert result.outcome is Outcome.OK, result
-        found: list[int] = json.loads(result.info)
-        return found
-
-    async def stays_after(self, data: str) -> bool:
-        """Whether the process that did this takes the next run, which goes well in any case."""
-        before, _ = await self.one()
-        await self.run(data)
-        after, _ = await self.one()
-        return before == after
-
-
-class Shifted(SystemClock):
-    """A clock whose time can be moved on."""
-
-    ahead = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.ahead
+from tests.unit.series import Series, Shifted, children, has_gone
 
 
 @pytest.fixture
 def shifted() -> Shifted:
     return Shifted()
-
-
-def _children() -> set[int]:
-    return {int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()}
-
-
-async def has_gone(pid: int) -> bool:
-    return await asyncio.to_thread(gone, pid)
 
 
 @pytest.mark.spec("002-32")
@@ -126,7 +61,7 @@ async def test_one_that_outlives_its_time_during_a_run_ends_with_it(shifted: Shi
         shifted.ahead = 61.0
         os.kill(pid, signal.SIGUSR1)
         assert (await task).outcome is Outcome.OK
-        assert pid not in _children()
+        assert pid not in children()
 
 
 async def test_an_idle_one_is_ended_after_a_while(system_clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,21 +72,19 @@ async def test_an_idle_one_is_ended_after_a_while(system_clock: Clock, monkeypat
         assert (await series.one())[1] == 1
 
 
-async def test_the_end_of_its_time_ends_an_idle_one(system_clock: Clock) -> None:
-    async with Series(system_clock, live_s=5.0) as series:
-        began = asyncio.get_running_loop().time()
+async def test_the_end_of_its_time_ends_an_idle_one(system_clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "IDLE_S", 1000.0)
+    async with Series(system_clock, live_s=2.0) as series:
         pid, _ = await series.one()
-        async with asyncio.timeout(DEADLINE_S):
-            assert await has_gone(pid)
-        assert asyncio.get_running_loop().time() < began + pool.IDLE_S
+        assert await has_gone(pid)
 
 
 async def test_the_end_of_the_node_ends_the_idle_ones(system_clock: Clock) -> None:
     series = Series(system_clock)
     pid, _ = await series.one()
-    assert pid in _children()
+    assert pid in children()
     await series.close()
-    assert pid not in _children()  # not even as a zombie
+    assert pid not in children()  # not even as a zombie
     other, _ = await series.one()
     assert await has_gone(other)  # what comes later is not kept
 
@@ -200,47 +133,6 @@ async def test_an_async_function_is_kept_too(system_clock: Clock) -> None:
         assert [(await series.one())[1] for _ in range(3)] == [1, 2, 3]
 
 
-async def test_each_run_has_its_own_environment_and_folder(system_clock: Clock, tmp_path: Path) -> None:
-    async with Series(system_clock, cwd=str(tmp_path)) as series:
-        for number in (1, 2, 3):
-            facts: dict[str, Any] = {
-                "run_id": f"{tmp_path.name}-{number}",
-                "attempt": number,
-                "planned": 0.0,
-                "key": f"k{number}",
-            }
-            result = await series.run("tell_place", **facts)
-            slot = "1970-01-01T00:00:00Z"
-            said = f"{facts['run_id']} kept {number} {slot} k{number} {tmp_path} False"
-            assert result.tail == f"{said}\nchild of {facts['run_id']}\n"
-        assert (await series.one())[1] == 4
-
-
-async def test_each_run_has_its_own_output(system_clock: Clock, tmp_path: Path) -> None:
-    async with Series(system_clock) as series:
-        for number in (1, 2):
-            result = await series.run("print_by_all_means", tmp_path / f"{number}.log")
-            assert result.outcome is Outcome.OK
-            assert sorted(result.tail.splitlines()) == ["INFO logged", "a line", "from C", "half a line", "raw"]
-            body = (tmp_path / f"{number}.log").read_text().partition("\n")[2]
-            assert sorted(body.splitlines()) == sorted(result.tail.splitlines())
-        assert (await series.run()).tail == ""
-
-
-async def test_what_an_earlier_run_says_late_is_not_said_by_the_next(system_clock: Clock) -> None:
-    told: list[Progress] = []
-    async with Series(system_clock) as series:
-        await series.run("leave_late_thread")
-        result = await series.run("await_late_thread", on_progress=told.append)
-        assert (result.outcome, result.tail, told) == (Outcome.OK, "", [Progress(1, None, "own")])
-        assert (await series.one())[1] == 3
-
-
-async def test_a_thread_that_prints_without_end_holds_nothing_up(system_clock: Clock) -> None:
-    async with Series(system_clock) as series:
-        assert await series.stays_after("print_from_thread_for_ever")
-
-
 @pytest.mark.parametrize("does", ["raise_error", "leave_zombie", "leak", "fork_and_come_back", "set_alarm"])
 async def test_an_ordinary_end_leaves_the_process_to_the_next_run(system_clock: Clock, does: str) -> None:
     async with Series(system_clock) as series:
@@ -265,19 +157,6 @@ async def test_an_ordinary_end_leaves_the_process_to_the_next_run(system_clock: 
 async def test_an_end_that_leaves_doubt_ends_the_process(system_clock: Clock, does: str) -> None:
     async with Series(system_clock) as series:
         assert not await series.stays_after(does)
-
-
-async def test_an_error_has_the_traceback_of_the_function(system_clock: Clock) -> None:
-    async with Series(system_clock) as series:
-        result = await series.run("raise_error")
-        assert (result.outcome, result.info, result.died) == (Outcome.FAILED, "ValueError: an ordinary one", False)
-        assert (result.error or "").splitlines()[1].endswith("in work")
-
-
-async def test_an_alarm_of_one_run_does_not_end_the_next(system_clock: Clock) -> None:
-    async with Series(system_clock) as series:
-        await series.one("set_alarm")
-        assert (await series.one("outlast_alarm"))[1] == 2
 
 
 async def test_a_timeout_ends_the_process_and_what_it_started(system_clock: Clock) -> None:
@@ -345,48 +224,6 @@ async def test_one_that_is_seen_to_have_died_is_not_asked(system_clock: Clock) -
         assert await has_gone(pid)
         await asyncio.sleep(0)
         assert (await series.one())[1] == 1
-
-
-async def test_a_run_is_found_by_its_id_and_only_while_it_runs(system_clock: Clock) -> None:
-    async with Series(system_clock) as series:
-        pid, _ = await series.one()
-        assert alive(series.ids[0]) == {}
-        trial = series.trial("leave_daemon_and_hang")
-        task = trial.start()
-        daemon = int((await trial.log.hears("hanging")).split()[1])
-        found = {member.pid for member in family.of_run({family.RUN_ID: trial.context.run_id})}
-        assert found == {pid, daemon}
-        assert family.of_run({family.RUN_ID: series.ids[0]}) == set()
-        task.cancel()
-        await asyncio.wait({task})
-
-
-async def test_an_id_that_has_no_room_gets_a_process_of_its_own(system_clock: Clock) -> None:
-    async with Series(system_clock) as series:
-        await series.one()
-        trial = series.trial("hang", run_id="r" * 1000)
-        task = trial.start()
-        pid = int((await trial.log.hears("hanging")).split()[1])
-        assert [member.pid for member in family.of_run({family.RUN_ID: "r" * 1000})] == [pid]
-        task.cancel()
-        await asyncio.wait({task})
-        assert (await series.one())[1] == 2
-
-
-async def test_an_answer_that_is_too_long_is_cut(system_clock: Clock) -> None:
-    async with Series(system_clock, function=kept.much) as series:
-        for _ in range(2):
-            result = await series.run()
-            assert result.outcome is Outcome.OK
-            assert result.value.startswith('["xxx')
-            assert len(result.value) < 20_000
-
-
-async def test_data_that_cannot_be_sent_is_refused(system_clock: Clock) -> None:
-    async with Series(system_clock) as series:
-        await series.one()
-        assert (await series.run(object())).info.startswith("its data cannot be sent to another process")
-        assert (await series.one())[1] == 2
 
 
 @pytest.mark.parametrize("options", [{"cwd": "/no/such/folder"}, {"env": {"a=b": ""}}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import io
 import os
 import signal
@@ -62,6 +63,11 @@ def print_by_all_means(ctx: Context) -> None:
     print("half a line", end="")
     sys.stdout = io.StringIO()
     print("into the stream of this run")
+
+
+def print_into_large_pipe(ctx: Context) -> None:
+    fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, 1024 * 1024)
+    os.write(1, b"x" * 900_000)
 
 
 def print_run_id(ctx: Context) -> None:
