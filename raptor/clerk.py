@@ -35,14 +35,16 @@ class Clerk:
         self._loop = asyncio.get_running_loop()
         self._page: list[Entry] = []
         self._waiting: list[asyncio.Future[None]] = []
+        self._now = 0.0
         self._writing: set[asyncio.Task[None]] = set()
 
     def enter(self, ended: Iterable[tuple[Task, Result, Verdict]], *, ran: bool = True) -> asyncio.Future[None]:
         """Have them recorded; -> when they are. A result that comes too late is refused, and noted as that."""
-        loop = self._loop
-        now, keep_done = self._clock.now(), self._workshop.keep_done
+        loop, keep_done = self._loop, self._workshop.keep_done
         if not self._waiting:
+            self._now = self._clock.now()  # of the whole page: what is written alike is written together
             loop.call_soon(self._turn_page)
+        now = self._now
         for task, result, verdict in ended:
             change = move(task, verdict, result, now, keep_done=keep_done, ran=ran)
             self._page.append(Entry(task, result, verdict, change))

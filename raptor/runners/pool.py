@@ -154,11 +154,12 @@ class Interpreter:
                 self._group.rest()
                 return WELL, mail
             ended = await self.end(in_time)
-            return (ended if mail.begun else ended._replace(timed_out=ended.timed_out and self.runs == 1)), mail
+            pipe.drain()
+            never_begun = self.runs > 1 and not mail.begun
+            return (ended._replace(timed_out=False) if never_begun else ended), mail
         finally:
             if not self.stays:
                 self._control.close()
-                pipe.drain()
             pipe.close()
 
     @property
