@@ -27,7 +27,7 @@ class TransientTasks:
         self._tasks: dict[int, Task] = {}
         self._keyed: defaultdict[tuple[str, str], set[int]] = defaultdict(set)  # by service and key
         self._last = 0
-        self._changes = 0
+        self._changes: int = 0
         self._ready: defaultdict[Lane, list[tuple[float, int]]] = defaultdict(list)  # heaps, with entries of the past
         self._paces: dict[str, Starts] = {}
         self._bells = Bells()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from types import CoroutineType
 from typing import Any, NamedTuple
@@ -91,9 +91,7 @@ async def _on_loop(call: Callable[[], Any], lane: Lane, limit_s: float | None, l
     """In the lane's own task, which never fails: asyncio lets SystemExit in a task end the loop."""
     OUTPUT.set(log)  # in the context of the lane, which is for this run alone
     try:
-        awaitable = call()
-        coroutine = awaitable if type(awaitable) is CoroutineType else _waiting(awaitable)
-        value = await walk(coroutine, lane, limit_s)
+        value = await walk(_coroutine(call()), lane, limit_s)
         if value is None and not log.total:
             return SILENT
         answer = Answer(returned(value), None, value)
@@ -109,8 +107,15 @@ async def _on_loop(call: Callable[[], Any], lane: Lane, limit_s: float | None, l
     return _result(answer, log)
 
 
-async def _waiting(awaitable: Any) -> Any:
-    return await awaitable
+def _coroutine(called: Any) -> Coroutine[Any, Any, Any]:
+    """What a call gave, as something to step through."""
+    if type(called) is CoroutineType:
+        return called  # pyright: ignore[reportUnknownVariableType]
+
+    async def wait() -> Any:
+        return await called
+
+    return wait()
 
 
 class _Latest:

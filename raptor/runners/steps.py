@@ -37,7 +37,7 @@ class Steps:
     def __await__(self) -> Generator[Any, Any, Any]:
         waited, task, coroutine = self._waited, self._task, self._coroutine
         while True:
-            caught: BaseException | None = None
+            sent, caught = None, None
             try:
                 sent = yield waited
             except BaseException as error:  # what the task throws in: a cancellation
@@ -113,7 +113,7 @@ async def walk(coroutine: Coroutine[Any, Any, Any], lane: Lane, limit_s: float |
         raise OwnCancel from cancelled
     rest, guard = Steps(coroutine, waited, task), Guard(coroutine, lane, limit_s)
     rest.own = task.cancelling() > asked
-    error: BaseException | None = None
+    value, error = None, None
     try:
         value = await rest
     except BaseException as caught:
