@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 from typing import Any, Unpack
 
 import msgspec
@@ -44,8 +45,9 @@ class Handle:
 class TaskDesk:
     """Checks what is asked for and stores it. It belongs to one event loop; threads may put through `put_from`."""
 
-    def __init__(self, workshop: Workshop, now: Callable[[], float]) -> None:
+    def __init__(self, workshop: Workshop, now: Callable[[], float], home: Path | None = None) -> None:
         self.now = now
+        self.home = home
         self._workshop = workshop
         self._loop = asyncio.get_running_loop()
 

@@ -126,7 +126,9 @@ class Node:
                 keep_done=self.config.retention.tasks_s > 0,
                 resources=self._declared() | self._resources,
             )
-            self._desk = TaskDesk(self._workshop, self.clock.now)
+            self._desk = TaskDesk(
+                self._workshop, self.clock.now, self._home.path if self._home and self._listen else None
+            )
             self._outside = CURRENT.set(self)  # for what runs inside as well
             path = self.config.home if self._home is None else self._home.path
             self.site = Site(path, self.clock, self._workshop, self.config, live=self)

@@ -13,6 +13,8 @@ from raptor.errors import BadInput
 from raptor.task import Again, Dead, Retry
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from raptor.clock import Clock
     from raptor.lane import Lane
     from raptor.runners.output import RunLog
@@ -88,6 +90,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 class Desk(Protocol):
     """What a run may ask of its node."""
+
+    home: Path | None  # whose socket a process of its own can ask
 
     def put_from(self, service: str | Callable[..., Any], data: Any, **options: Any) -> Any: ...
 

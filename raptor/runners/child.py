@@ -134,8 +134,10 @@ def told(value: Any) -> tuple[Any, Any]:
 
 def work(request: dict[str, Any], tell: Tell) -> Any:
     import logging
+    from pathlib import Path
 
     from raptor.runners import Context, Progress
+    from raptor.runners.door import DoorDesk
     from raptor.runners.text import logger, one_line
     from raptor.task import Task
 
@@ -153,6 +155,8 @@ def work(request: dict[str, Any], tell: Tell) -> Any:
     if facts["task"] is not None:
         facts["task"] = Task(**facts["task"])
         facts["data"] = how.form.revive(facts["data"])
+    if facts["desk"] is not None:
+        facts["desk"] = DoorDesk(Path(facts["desk"]))
     context = Context(**facts, log=logger(facts["service"], Log(tell)), on_progress=progress)
     result = how.call(function, context)
     if not how.is_async:
@@ -168,7 +172,7 @@ def work(request: dict[str, Any], tell: Tell) -> Any:
 
 @functools.cache
 def found(batch: bool, **name: Any) -> tuple[Function, Shape]:
-    """The function and how it is called. Once: a module that no import finds is not loaded again for another run."""
+    """The function and how it is called. Once: the program itself would be loaded anew for each run."""
     from raptor.runners.functions import Name, find, shape
 
     function = find(Name(**name))

@@ -101,6 +101,8 @@ def write_request(function: Function, context: Context, batch: bool, **more: str
         raise ValueError(f"its function cannot be run in a process of its own: {name}")
     try:
         facts = {fact: msgspec.to_builtins(getattr(context, fact)) for fact in FACTS}
+        home = None if context.desk is None else context.desk.home
+        facts["desk"] = None if home is None else str(home)
         facts["task"] = context.task and {fact: getattr(context.task, fact) for fact in OF_A_TASK}
         request = {"name": name._asdict(), "path": sys.path, "batch": batch, "context": facts, **more}
         return json.dumps(request).encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Unpack
 
 from raptor.catalogue import Catalogue
@@ -52,6 +53,8 @@ class Ran:
 
 class Inline:
     """Takes tasks as a node does, and runs each while it is put, whenever it would be due."""
+
+    home: Path | None = None  # nothing runs in a process of its own
 
     def __init__(self, services: Iterable[Given], *, raises: bool = True) -> None:
         self.puts = Puts()
