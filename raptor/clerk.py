@@ -33,22 +33,16 @@ class Clerk:
         self._clock = clock
         self._events = events
         self._loop = asyncio.get_running_loop()
-        self._page: list[Entry] = []
+        self._page: list[tuple[Task, Result, Verdict, bool]] = []
         self._waiting: list[asyncio.Future[None]] = []
-        self._now = 0.0
         self._writing: set[asyncio.Task[None]] = set()
 
     def enter(self, ended: Iterable[tuple[Task, Result, Verdict]], *, ran: bool = True) -> asyncio.Future[None]:
         """Have them recorded; -> when they are. A result that comes too late is refused, and noted as that."""
-        loop, keep_done = self._loop, self._workshop.keep_done
         if not self._waiting:
-            self._now = self._clock.now()  # of the whole page: what is written alike is written together
-            loop.call_soon(self._turn_page)
-        now = self._now
-        for task, result, verdict in ended:
-            change = move(task, verdict, result, now, keep_done=keep_done, ran=ran)
-            self._page.append(Entry(task, result, verdict, change))
-        recorded: asyncio.Future[None] = loop.create_future()
+            self._loop.call_soon(self._turn_page)
+        self._page += [(*one, ran) for one in ended]
+        recorded: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(recorded)
         return recorded
 
@@ -76,7 +70,13 @@ class Clerk:
                 delay_s = min(delay_s * 2, 5.0)
 
     def _turn_page(self) -> None:
-        page, self._page = self._page, []
+        # All of them end now, not one by one: what is written alike is written together.
+        now, keep_done = self._clock.now(), self._workshop.keep_done
+        page = [
+            Entry(task, result, verdict, move(task, verdict, result, now, keep_done=keep_done, ran=ran))
+            for task, result, verdict, ran in self._page
+        ]
+        self._page = []
         waiting, self._waiting = self._waiting, []
         writing = self._loop.create_task(self._write(page, waiting))
         self._writing.add(writing)  # the loop itself would let it be collected
