@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from raptor.clock import Clock
 from raptor.errors import NotWritten
@@ -15,6 +15,10 @@ from raptor.task import Move, Outcome, Result, Run, Task, Verdict
 from raptor.workshop import Workshop
 
 T = TypeVar("T")
+
+
+Ended: TypeAlias = tuple[Task, Result, Verdict, bool]
+"""A task, what came of its run, what that means, and whether it ran at all."""
 
 
 class Entry(NamedTuple):
@@ -33,7 +37,7 @@ class Clerk:
         self._clock = clock
         self._events = events
         self._loop = asyncio.get_running_loop()
-        self._page: list[tuple[Task, Result, Verdict, bool]] = []
+        self._page: list[Ended] = []
         self._waiting: list[asyncio.Future[None]] = []
         self._writing: set[asyncio.Task[None]] = set()
 
@@ -70,23 +74,22 @@ class Clerk:
                 delay_s = min(delay_s * 2, 5.0)
 
     def _turn_page(self) -> None:
-        # All of them end now, not one by one: what is written alike is written together.
-        now, keep_done = self._clock.now(), self._workshop.keep_done
-        page = [
-            Entry(task, result, verdict, move(task, verdict, result, now, keep_done=keep_done, ran=ran))
-            for task, result, verdict, ran in self._page
-        ]
-        self._page = []
+        page, self._page = self._page, []
         waiting, self._waiting = self._waiting, []
         writing = self._loop.create_task(self._write(page, waiting))
         self._writing.add(writing)  # the loop itself would let it be collected
         writing.add_done_callback(self._writing.discard)
 
-    async def _write(self, page: list[Entry], waiting: list[asyncio.Future[None]]) -> None:
-        moves = [entry.move for entry in page]
-        now = self._clock.now()
+    async def _write(self, ended: list[Ended], waiting: list[asyncio.Future[None]]) -> None:
+        # All of them end now, not one by one: what is written alike is written together.
+        now, keep_done = self._clock.now(), self._workshop.keep_done
         point("before_settle")
         try:
+            page = [
+                Entry(task, result, verdict, move(task, verdict, result, now, keep_done=keep_done, ran=ran))
+                for task, result, verdict, ran in ended
+            ]
+            moves = [entry.move for entry in page]
             stale = await self.durably(lambda: self._store.settle(moves, now=now)) if moves else frozenset[int]()
         except Exception as error:
             for recorded in waiting:
@@ -94,7 +97,7 @@ class Clerk:
                     recorded.set_exception(error)
             return
         finally:
-            self._workshop.held.difference_update(entry.task.id for entry in page)
+            self._workshop.held.difference_update(task.id for task, *_ in ended)
         point("after_settle")
         self._tell(page, stale)
         for recorded in waiting:

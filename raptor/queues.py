@@ -31,7 +31,6 @@ from raptor.tally import Tally
 from raptor.task import Again, Dead, Outcome, Result, Skipped, Task, Verdict
 from raptor.workshop import Workshop
 
-WAVE = 50  # tasks of a take, at most: while some are recorded, others run
 CHILDREN = 1000  # of a task that repeats: the newest, among which its successor is looked for
 GIVEN_BACK = Result(outcome=Outcome.INTERRUPTED, info="it never started")
 
@@ -77,7 +76,7 @@ class Queue:
             self._check_helpers()
             now = self._clock.now()
             self._horizon.advance(now)
-            wants = self._wants(min(room, WAVE))
+            wants = self._wants(room)
             if not wants:
                 await self._sleep(now)
             elif units := await self._take(wants, room, now):

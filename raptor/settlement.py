@@ -13,6 +13,7 @@ from raptor.judge import backoff_s
 from raptor.service import Anchor, Service
 from raptor.task import (
     MOVES,
+    VERDICTS,
     Again,
     Dead,
     Done,
@@ -29,6 +30,7 @@ from raptor.task import (
 )
 from raptor.timing import Every, Timing, parse_cron
 
+DONE = Done()
 DEATHS = 3  # of its own process, in a row, that make a task poison
 LIVES = 20  # earlier runs that a task remembers
 OUTPUT = 64 * 1024  # characters of what it returned
@@ -59,11 +61,10 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def judge_task(task: Task, service: Service, result: Result, now: float, rng: random.Random) -> Verdict:
     """Done, another try, or the end of the tries. What the function asked for itself comes first."""
-    asked = _asked(task, result.decision, now)
-    if asked is not None:
+    if result.decision is not None and (asked := _asked(task, result.decision, now)) is not None:
         return asked
     if result.outcome is Outcome.OK and result.decision is None:
-        return Done()
+        return DONE
     if result.died and task.max_attempts is not None and task.deaths + 1 >= DEATHS:
         return Dead("poison")
     return _exhausted(task, "failed") or Retry(rounded(now + _backoff_s(service, task.attempts + 1, rng)))
@@ -76,16 +77,17 @@ def lapsed(task: Task, now: float) -> Verdict:
 
 def move(task: Task, verdict: Verdict, result: Result, now: float, *, keep_done: bool = True, ran: bool = True) -> Move:
     """The row after a verdict: one table for every end of a run, and of a task that never ran."""
-    tag = str(verdict.__struct_config__.tag)
+    tag = VERDICTS[type(verdict)]
     state = MOVES[State.TAKEN][tag]
-    over = state is State.READY or verdict == Skipped(CANCELLED)
-    repeat = None if over else task.timing
     if state is State.DONE:
         return Move(
             id=task.id, fence=task.fence, queue=task.queue, state=state, due=task.due, attempts=task.attempts,
             previous=task.previous, started=task.started, ended=now, output=_output(result.value),
-            history=task.history, keep=keep_done, successor=None if repeat is None else _next(task, repeat, now),
+            history=task.history, keep=keep_done,
+            successor=None if task.timing is None else _next(task, task.timing, now),
         )  # fmt: skip
+    over = state is State.READY or verdict == Skipped(CANCELLED)
+    repeat = None if over else task.timing
     failed = ran and tag in ("retry", "failed") and not result.died and result is not LAPSED
     came_back = state is State.READY
     error = _plain(result.error or result.info)[:ERROR] or None

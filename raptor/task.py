@@ -80,7 +80,10 @@ class Missed(msgspec.Struct, frozen=True, tag="missed"):
 
 
 Verdict: TypeAlias = Done | Retry | Again | Dead | Skipped | Missed
-VERDICTS = frozenset((Done, Retry, Again, Dead, Skipped, Missed))
+VERDICTS: dict[type[Verdict], str] = {
+    Done: "done", Retry: "retry", Again: "again", Dead: "failed", Skipped: "skipped", Missed: "missed"
+}  # fmt: skip
+"""The tag of each kind of verdict."""
 
 
 class Slot(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ class Workshop:
     logs: Logs
     catalogue: Mapping[str, Service] = field(default_factory=dict[str, "Service"])
     definitions: dict[str, Definition] = field(default_factory=dict[str, "Definition"])
+    _plain: dict[str, Line] = field(default_factory=dict[str, "Line"], repr=False)
     lines: dict[str, Line] = field(default_factory=dict[str, "Line"])
     owner: str = field(default_factory=lambda: os.urandom(8).hex())  # this process, as leases name it
     keep_done: bool = True  # tasks that are done stay for a while
@@ -39,6 +40,9 @@ class Workshop:
 
     def line(self, name: str) -> Line:
         """How a queue is set: as it was asked for, or by default."""
-        from raptor.rows import Line
+        known = self.lines.get(name) or self._plain.get(name)
+        if known is None:
+            from raptor.rows import Line
 
-        return self.lines.get(name) or Line(name=name)
+            known = self._plain[name] = Line(name=name)
+        return known
