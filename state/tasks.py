@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from sqlite3 import Connection
 from typing import Any
 from zlib import crc32
@@ -31,16 +32,20 @@ TAKE = (
     f" WHERE id IN (SELECT id FROM ({' UNION ALL '.join(_DUE.format(p) for p in PRIORITIES)}) LIMIT :room)"
     f" RETURNING {', '.join(repr(name).replace(chr(39), chr(34)) for name in TAKEN)}"
 )
+MOVED = (
+    "state", "due", "attempts", "previous", "started", "ended", "output", "error", "reason", "deaths", "suspect",
+    "history",
+)  # fmt: skip
 SETTLE = (
-    "UPDATE task SET state = ?, due = ?, attempts = ?, previous = ?, started = ?, ended = ?, output = ?, error = ?,"
-    " reason = ?, deaths = ?, suspect = ?, history = ?, owner = NULL, lease = NULL, unwanted = 0"
+    f"UPDATE task SET {', '.join(f'{name} = ?' for name in MOVED)}, owner = NULL, lease = NULL, unwanted = 0"
     " WHERE id = ? AND fence = ? AND state = 'taken'"
 )
-SETTLE_DONE = (
-    "UPDATE task SET state = 'done', ended = ?, output = NULL, error = NULL, reason = '', deaths = 0, suspect = 0,"
-    " owner = NULL, lease = NULL, unwanted = 0 FROM json_each(?) AS which"
-    " WHERE task.id = which.value ->> 0 AND fence = which.value ->> 1 AND state = 'taken'"
+SETTLE_MANY = (
+    f"WITH moved ({', '.join(MOVED)}, which, held) AS (VALUES {{}}) UPDATE task SET"
+    f" {', '.join(f'{name} = moved.{name}' for name in MOVED)}, owner = NULL, lease = NULL, unwanted = 0 FROM moved"
+    " WHERE task.id = moved.which AND task.fence = moved.held AND task.state = 'taken'"
 )
+AT_ONCE = 100  # moves in one statement
 PLAIN = (
     "INSERT INTO task (id, queue, service, data, priority, due, created, max_attempts, crc) VALUES (?,?,?,?,?,?,?,?,?)"
 )
@@ -154,17 +159,19 @@ def settle(connection: Connection, moves: Sequence[Move], first: int, now: float
 
 
 def _settle_all(connection: Connection, moves: Sequence[Move]) -> int:
-    """-> how many moved. Those that are done, and no more to say, in one step: each gives the GIL away once."""
-    plain, rest = list[Move](), list[Move]()
-    ended = moves[0].ended if moves else None
-    for move in moves:
-        silent = move.state is State.DONE and move.output is None and move.ended == ended and not move.history
-        (plain if silent else rest).append(move)
-    count = connection.executemany(SETTLE, [_settled(move) for move in rest]).rowcount if rest else 0
-    if plain:
-        which = msgspec.json.encode([(move.id, move.fence) for move in plain]).decode()
-        count += connection.execute(SETTLE_DONE, (ended, which)).rowcount
+    """-> how many moved. Many in one step: at each step the thread gives the GIL away, and waits for it again."""
+    count = 0
+    for start in range(0, len(moves), AT_ONCE):
+        some = moves[start : start + AT_ONCE]
+        values = [value for move in some for value in _settled(move)]
+        count += connection.execute(_settle_many(len(some)), values).rowcount
     return count
+
+
+@cache
+def _settle_many(count: int) -> str:
+    row = f"({', '.join('?' * (len(MOVED) + 2))})"
+    return SETTLE_MANY.format(", ".join([row] * count))
 
 
 def extend(connection: Connection, holds: Sequence[Hold], until: float) -> Held:
