@@ -7,6 +7,7 @@ import msgspec
 from raptor.commands.answers import Answer
 from raptor.due import Check, Due, NotDue, reached, rounded, skip
 from raptor.errors import AlreadyRunning, BadInput, NoSuchName
+from raptor.payload import form_of
 from raptor.rows import Definition, Scheduled
 from raptor.scheduler import Redefine
 from raptor.site import Site
@@ -22,7 +23,12 @@ async def schedule(
     known = (await site.definitions()).get(name) or Definition(name=name)
     if not (force or remove):
         for entry in entries:
-            site.catalogue.find(entry.name)
+            needs = form_of(site.catalogue.find(entry.name).function).required
+            if needs:
+                raise BadInput(
+                    f"{entry.name}: a scheduler has no data for it, and it needs {', '.join(needs)}: put it as a task, or"
+                    " give them defaults"
+                )
             if site.timing(known, entry) is None:
                 raise BadInput(
                     f"{entry.name}: nothing says when it runs; write {entry.name}=24h, or start {name} with --interval"
