@@ -26,8 +26,8 @@ async def schedule(
             needs = form_of(site.catalogue.find(entry.name).function).required
             if needs:
                 raise BadInput(
-                    f"{entry.name}: a scheduler has no data for it, and it needs {', '.join(needs)}: put it as a task, or"
-                    " give them defaults"
+                    f"{entry.name}: a scheduler has no data for it, and it needs {', '.join(needs)}: put it as a task,"
+                    " or give them defaults"
                 )
             if site.timing(known, entry) is None:
                 raise BadInput(
