@@ -49,6 +49,7 @@ AT_ONCE = 100  # moves in one statement
 PLAIN = (
     "INSERT INTO task (id, queue, service, data, priority, due, created, max_attempts, crc) VALUES (?,?,?,?,?,?,?,?,?)"
 )
+PLAIN_MANY = f"{PLAIN}{', (?,?,?,?,?,?,?,?,?)' * (AT_ONCE - 1)}"
 WHOLE = (
     'INSERT INTO task (id, queue, service, data, priority, due, created, max_attempts, crc, "key", key_until, parent,'
     " active_s, timeout_s, timing) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
@@ -90,8 +91,11 @@ def put(
             else:
                 plain.append(row)
             placed.append(Placed(number, True))
-    if plain:
-        connection.executemany(PLAIN, plain)
+    rest = len(plain) % AT_ONCE
+    for start in range(rest, len(plain), AT_ONCE):
+        connection.execute(PLAIN_MANY, [value for row in plain[start : start + AT_ONCE] for value in row])
+    if rest:
+        connection.executemany(PLAIN, plain[:rest])
     return placed
 
 
