@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from sqlite3 import Connection
 from typing import Any
 from zlib import crc32
@@ -40,12 +39,7 @@ SETTLE = (
     f"UPDATE task SET {', '.join(f'{name} = ?' for name in MOVED)}, owner = NULL, lease = NULL, unwanted = 0"
     " WHERE id = ? AND fence = ? AND state = 'taken'"
 )
-SETTLE_MANY = (
-    f"WITH moved ({', '.join(MOVED)}, which, held) AS (VALUES {{}}) UPDATE task SET"
-    f" {', '.join(f'{name} = moved.{name}' for name in MOVED)}, owner = NULL, lease = NULL, unwanted = 0 FROM moved"
-    " WHERE task.id = moved.which AND task.fence = moved.held AND task.state = 'taken'"
-)
-AT_ONCE = 100  # moves in one statement
+AT_ONCE = 100  # rows in one statement
 PLAIN = (
     "INSERT INTO task (id, queue, service, data, priority, due, created, max_attempts, crc) VALUES (?,?,?,?,?,?,?,?,?)"
 )
@@ -145,12 +139,13 @@ def settle(connection: Connection, moves: Sequence[Move], first: int, now: float
     """Those that are still ours move on; successors are stored under ids from `first` on."""
     stale: list[Move] = []
     moved: list[Move] = list(moves)
+    rows = [_settled(move) for move in moves]
     connection.execute("SAVEPOINT settling")
-    if _settle_all(connection, moves) < len(moves):
+    if rows and connection.executemany(SETTLE, rows).rowcount < len(rows):
         connection.execute("ROLLBACK TO settling")  # one by one, to see which
         moved = []
-        for move in moves:
-            (moved if connection.execute(SETTLE, _settled(move)).rowcount else stale).append(move)
+        for move, row in zip(moves, rows, strict=True):
+            (moved if connection.execute(SETTLE, row).rowcount else stale).append(move)
     connection.execute("RELEASE settling")
     repeated = [move for move in moved if move.successor is not None]
     if repeated:
@@ -160,22 +155,6 @@ def settle(connection: Connection, moves: Sequence[Move], first: int, now: float
     if gone:
         connection.executemany("DELETE FROM task WHERE id = ?", gone)
     return frozenset(move.id for move in stale)
-
-
-def _settle_all(connection: Connection, moves: Sequence[Move]) -> int:
-    """-> how many moved. Many in one step: at each step the thread gives the GIL away, and waits for it again."""
-    count = 0
-    for start in range(0, len(moves), AT_ONCE):
-        some = moves[start : start + AT_ONCE]
-        values = [value for move in some for value in _settled(move)]
-        count += connection.execute(_settle_many(len(some)), values).rowcount
-    return count
-
-
-@cache
-def _settle_many(count: int) -> str:
-    row = f"({', '.join('?' * (len(MOVED) + 2))})"
-    return SETTLE_MANY.format(", ".join([row] * count))
 
 
 def extend(connection: Connection, holds: Sequence[Hold], until: float) -> Held:
