@@ -15,7 +15,7 @@ from raptor.faults import point
 from raptor.orders import Order, task_for
 from raptor.payload import form_of
 from raptor.service import service_of
-from raptor.state.base import Placed
+from raptor.state.base import Receipt
 from raptor.task import Task
 from raptor.workshop import Workshop
 
@@ -33,10 +33,7 @@ class Handle:
 
     async def result(self, timeout_s: float | None = None) -> Any:
         """What the service returned, when it has ended; TaskFailed if it is dead or cancelled."""
-        ended = await self._wait(self.id, timeout_s)
-        if ended["state"] != "done":
-            raise TaskFailed(self.id, ended["state"], ended["reason"], ended["error"])
-        return ended["output"]
+        return output_of(await self._wait(self.id, timeout_s))
 
     def __repr__(self) -> str:
         return f"Handle({self.id})"
@@ -51,7 +48,7 @@ class TaskDesk:
         self._workshop = workshop
         self._loop = asyncio.get_running_loop()
 
-    async def put(self, service: Named, data: Any = None, *, replace: bool = False, **order: Unpack[Order]) -> Placed:
+    async def put(self, service: Named, data: Any = None, *, replace: bool = False, **order: Unpack[Order]) -> Receipt:
         """Store one task; it is durable when this returns."""
         task = self._task(name_of(service), data, order)
         point("before_put")
@@ -59,7 +56,7 @@ class TaskDesk:
         point("after_put")
         return placed
 
-    async def put_many(self, service: Named, many: Iterable[Any], **order: Unpack[Order]) -> list[Placed]:
+    async def put_many(self, service: Named, many: Iterable[Any], **order: Unpack[Order]) -> list[Receipt]:
         """Store a task for each of many data, all or none."""
         name, given = name_of(service), list(many)
         if not given:
@@ -91,6 +88,13 @@ class TaskDesk:
 
             check_data(known, data)
         return task_for(service, data, catalogue, self._workshop.lines, self.now(), **order)
+
+
+def output_of(ended: dict[str, Any]) -> Any:
+    """What a task that has ended returned; TaskFailed if it did not."""
+    if ended["state"] != "done":
+        raise TaskFailed(ended["id"], ended["state"], ended["reason"], ended["error"])
+    return ended["output"]
 
 
 def name_of(service: Named) -> str:

@@ -13,9 +13,9 @@ from typing import Any, TypeVar, Unpack
 from raptor.client import is_listening
 from raptor.clock import SystemClock
 from raptor.config import Config
-from raptor.connect import Connection, connect
 from raptor.current import CURRENT
 from raptor.desk import Handle, Named
+from raptor.joined import Joined
 from raptor.node import Node
 from raptor.orders import Order
 from raptor.service import Given
@@ -66,14 +66,20 @@ class Waiting:
 @contextmanager
 def running(
     home: str | Path | None = None, services: Iterable[Given] = (), *, join: bool = False, **options: Any
-) -> Generator[Running | Connection]:
+) -> Generator[Running | Joined]:
     """`with raptor.running(home, services=[...]) as node:` keeps a node beside a synchronous program.
 
-    Where a node runs already, AlreadyRunning is raised; with `join` its client is given instead.
+    Where a node runs already, AlreadyRunning is raised; with `join` its client is given instead, with the same
+    methods.
     """
     config = options.pop("config", None) or Config.load({} if home is None else {"home": str(home)})
     if join and is_listening(config.home):
-        yield connect(config, services)
+        joined = Joined(config, services)
+        token = CURRENT.set(joined)
+        try:
+            yield joined
+        finally:
+            CURRENT.reset(token)
         return
     started: queue.SimpleQueue[Running | BaseException] = queue.SimpleQueue()
     over: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
