@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar, cast
 
 from raptor.threads import Threads
+from raptor.wall import WallClock
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -63,16 +64,13 @@ class Clock(ABC):
         return self.now() - self.monotonic() - skew
 
 
-class SystemClock(Clock):
+class SystemClock(WallClock, Clock):
     """The machine's clocks, daemon threads, and uvloop where it is installed."""
 
     def __init__(self, *, slice_s: float = 1.0, threads: int = 64) -> None:
         self.slice_s = slice_s
         self.rng = random.Random()
         self._threads = Threads(threads)
-
-    def now(self) -> float:
-        return time.time()
 
     def monotonic(self) -> float:
         return time.monotonic()

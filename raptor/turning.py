@@ -6,6 +6,7 @@ What runs is never inside a message, so the actor always answers.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,7 @@ class _Over:
     error: BaseException | None
 
 
-class Turning(Actor):
+class Turning(Actor, ABC):
     """A subclass calls `begin` in its `init`, and says how it works, stops taking, and breaks off."""
 
     def begin(self, workshop: Workshop, lanes: int) -> None:
@@ -49,13 +50,13 @@ class Turning(Actor):
         workshop.turns[name] = self._turn
         self.runtime.create_task(self._end_with_it())
 
+    @abstractmethod
     async def work(self, resources: Mapping[str, Any]) -> None:
         """Open the source, and turn it until there is no more."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take_no_more(self) -> None:
         """Have the work end by itself."""
-        raise NotImplementedError
 
     def break_off(self) -> None:
         """Have it end now."""

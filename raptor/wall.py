@@ -1,4 +1,4 @@
-"""The wall clock alone, for what neither waits nor measures: raptor.clock brings an event loop along."""
+"""The one reader of the wall clock, apart from raptor.clock, which brings an event loop along."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ TABLES: dict[str, type[Record]] = {
 }
 
 
-class Placed(NamedTuple):
-    """Where a task that was put is found; `new` is False if its key was taken and the one that holds it stays."""
+class Receipt(NamedTuple):
+    """What a put gives. `new` is False if the key was held: then this is the task that holds it."""
 
     id: int
     new: bool
@@ -106,7 +106,7 @@ class Tasks(Protocol):
 
     exclusive: bool  # one process at a time: whoever else owned a task is gone
 
-    async def put(self, tasks: Sequence[Task], *, now: float, replace: bool = False) -> list[Placed]:
+    async def put(self, tasks: Sequence[Task], *, now: float, replace: bool = False) -> list[Receipt]:
         """Store tasks, all or none; -> one answer each. Ids grow, and none is used twice.
 
         BadInput is raised for a task that could not be taken in its order. Only what asked.py names is taken of each.

@@ -9,7 +9,7 @@ from sqlite3 import Connection
 
 from raptor.rows import Definition, Line
 from raptor.state import tasks
-from raptor.state.base import Placed
+from raptor.state.base import Receipt
 from raptor.state.commits import Commits
 from raptor.state.connection import writing
 from raptor.state.front import Close, Front, Server
@@ -54,8 +54,8 @@ class Database:
 
         await self._front.ask(write)
 
-    async def put(self, new: Sequence[Task], *, now: float, replace: bool) -> list[Placed]:
-        def write(connection: Connection) -> list[Placed]:
+    async def put(self, new: Sequence[Task], *, now: float, replace: bool) -> list[Receipt]:
+        def write(connection: Connection) -> list[Receipt]:
             return tasks.put(connection, new, self._reserved(len(new)), now, replace)
 
         return await self._front.ask(write)

@@ -9,7 +9,7 @@ from zlib import crc32
 
 import msgspec
 
-from raptor.state.base import Counts, Held, Hold, Placed, Query, Taken, Want
+from raptor.state.base import Counts, Held, Hold, Query, Receipt, Taken, Want
 from raptor.state.pace import Starts, allowance, started
 from raptor.task import Move, State, Task, Try
 
@@ -69,9 +69,9 @@ def last_id(connection: Connection) -> int:
 
 def put(
     connection: Connection, tasks: Sequence[Task], first: int, now: float, replace: bool, after: Sequence[int] = ()
-) -> list[Placed]:
+) -> list[Receipt]:
     """Store them under ids from `first` on, which nobody else uses; `after` are the tasks that they repeat."""
-    placed: list[Placed] = []
+    placed: list[Receipt] = []
     plain: list[tuple[Any, ...]] = []
     for number, task in enumerate(tasks, first):
         if task.key is not None:
@@ -84,7 +84,7 @@ def put(
                 connection.execute(WHOLE, row)
             else:
                 plain.append(row)
-            placed.append(Placed(number, True))
+            placed.append(Receipt(number, True))
     rest = len(plain) % AT_ONCE
     for start in range(rest, len(plain), AT_ONCE):
         connection.execute(PLAIN_MANY, [value for row in plain[start : start + AT_ONCE] for value in row])
@@ -270,10 +270,10 @@ def checksum(id: int, queue: str, service: str, data: str | bytes) -> int:
     return crc32(body, crc32(f"{id}\0{queue}\0{service}\0".encode("utf-8", "surrogateescape")))
 
 
-def _put_keyed(connection: Connection, task: Task, number: int, now: float, replace: bool, before: int) -> Placed:
+def _put_keyed(connection: Connection, task: Task, number: int, now: float, replace: bool, before: int) -> Receipt:
     held = connection.execute(HOLDER, (task.service, task.key, now, before)).fetchone()
     if held is not None and not (replace and held[1] in ("ready", "taken")):
-        return Placed(held[0], False)
+        return Receipt(held[0], False)
     if held is not None and held[1] == "ready":
         crc = checksum(held[0], task.queue, task.service, task.data)
         connection.execute(
@@ -281,11 +281,11 @@ def _put_keyed(connection: Connection, task: Task, number: int, now: float, repl
             (task.queue, task.data, task.priority, task.due, task.max_attempts, crc, task.key_until, task.parent,
              task.active_s, task.timeout_s, task.timing, held[0]),
         )  # fmt: skip
-        return Placed(held[0], False)
+        return Receipt(held[0], False)
     if held is not None:  # it runs: it ends as it began, and the key is the new one's
         connection.execute('UPDATE task SET "key" = NULL WHERE id = ?', (held[0],))
     connection.execute(WHOLE, _row(task, number, now, True))
-    return Placed(number, True)
+    return Receipt(number, True)
 
 
 def _needs_whole(task: Task) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from raptor.state.asked import ASKED, check
-from raptor.state.base import Counts, Held, Hold, Placed, Query, Taken, Want
+from raptor.state.base import Counts, Held, Hold, Query, Receipt, Taken, Want
 from raptor.state.bells import Bells, LocalBell
 from raptor.state.pace import Starts, allowance, started
 from raptor.task import ENDED, Move, State, Task
@@ -32,7 +32,7 @@ class TransientTasks:
         self._paces: dict[str, Starts] = {}
         self._bells = Bells()
 
-    async def put(self, tasks: Sequence[Task], *, now: float, replace: bool = False) -> list[Placed]:
+    async def put(self, tasks: Sequence[Task], *, now: float, replace: bool = False) -> list[Receipt]:
         check(tasks)
         placed = [self._put(task, now, replace) for task in tasks]
         self._bells.ring((task.queue, task.due) for task, (_, new) in zip(tasks, placed, strict=True) if new or replace)
@@ -178,21 +178,21 @@ class TransientTasks:
             if not self._keyed[task.service, task.key]:
                 del self._keyed[task.service, task.key]
 
-    def _put(self, task: Task, now: float, replace: bool, after: int = 0) -> Placed:
+    def _put(self, task: Task, now: float, replace: bool, after: int = 0) -> Receipt:
         """`after` is the task that it repeats, which does not keep the key from it."""
         asked = {name: getattr(task, name) for name in ASKED}
         holder = self._holder(task, now, after)
         if holder is not None and not (replace and holder.state not in ENDED):
-            return Placed(holder.id, False)
+            return Receipt(holder.id, False)
         if holder is not None and holder.state is State.READY:
             self._store(replaced(holder, **asked))
-            return Placed(holder.id, False)
+            return Receipt(holder.id, False)
         if holder is not None:  # it runs: it ends as it began, and the key is the new one's
             self._forget(holder.id)
             self._store(replaced(holder, key=None))
         self._last += 1
         self._store(Task(id=self._last, created=now, **asked))
-        return Placed(self._last, True)
+        return Receipt(self._last, True)
 
     def _holder(self, task: Task, now: float, after: int) -> Task | None:
         """Who keeps the key from it: the newest that is pending, or else the newest that holds it for a time."""

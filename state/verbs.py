@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from sqlite3 import Connection
 from typing import NoReturn, TypeVar
 
 from raptor.state import tasks
 from raptor.state.asked import check
-from raptor.state.base import Counts, Held, Hold, Placed, Query, Taken, Want
+from raptor.state.base import Counts, Held, Hold, Query, Receipt, Taken, Want
 from raptor.state.bells import Bells, LocalBell
 from raptor.state.sqlite import Database
 from raptor.task import Move, State, Task
@@ -16,7 +17,7 @@ from raptor.task import Move, State, Task
 T = TypeVar("T")
 
 
-class TasksToRead:
+class TasksToRead(ABC):
     """What a reader may ask; the rest it is refused."""
 
     exclusive = True
@@ -33,7 +34,7 @@ class TasksToRead:
     async def upcoming(self, queues: Sequence[str], *, after: float, limit: int) -> list[tuple[str, float]]:
         return await self._look(lambda connection: tasks.upcoming(connection, queues, after, limit), [])
 
-    async def put(self, tasks: Sequence[Task], *, now: float, replace: bool = False) -> list[Placed]:
+    async def put(self, tasks: Sequence[Task], *, now: float, replace: bool = False) -> list[Receipt]:
         self._refuse()
 
     async def take(self, wants: Sequence[Want], *, owner: str, now: float) -> Taken:
@@ -60,11 +61,11 @@ class TasksToRead:
     def listen(self) -> LocalBell:
         self._refuse()
 
-    async def _look(self, read: Callable[[Connection], T], nothing: T) -> T:
-        raise NotImplementedError
+    @abstractmethod
+    async def _look(self, read: Callable[[Connection], T], nothing: T) -> T: ...
 
-    def _refuse(self) -> NoReturn:
-        raise NotImplementedError
+    @abstractmethod
+    def _refuse(self) -> NoReturn: ...
 
 
 class TasksToOwn(TasksToRead):
@@ -73,7 +74,7 @@ class TasksToOwn(TasksToRead):
     _database: Database
     _bells: Bells
 
-    async def put(self, tasks: Sequence[Task], *, now: float, replace: bool = False) -> list[Placed]:
+    async def put(self, tasks: Sequence[Task], *, now: float, replace: bool = False) -> list[Receipt]:
         check(tasks)
         placed = await self._database.put(tasks, now=now, replace=replace)
         self._bells.ring((task.queue, task.due) for task, (_, new) in zip(tasks, placed, strict=True) if new or replace)

@@ -9,7 +9,7 @@ from typing import Any
 
 from raptor.client import ask
 from raptor.service import service_of
-from raptor.state.base import Placed
+from raptor.state.base import Receipt
 from raptor.wall import WallClock
 
 
@@ -30,7 +30,7 @@ class DoorDesk:
             return self._put(name, data, given)
         return asyncio.to_thread(self._put, name, data, given)
 
-    def _put(self, service: Any, data: Any, order: dict[str, Any]) -> Placed:
+    def _put(self, service: Any, data: Any, order: dict[str, Any]) -> Receipt:
         assert self.home is not None
         answer = ask(self.home, "put", {"service": service, "data": data, **order})
-        return Placed(answer["id"], answer["new"])
+        return Receipt(answer["id"], answer["new"])

@@ -20,7 +20,7 @@ from raptor.node import Node
 from raptor.orders import Order, Span
 from raptor.resources import Resource
 from raptor.service import Given
-from raptor.state.base import Placed
+from raptor.state.base import Receipt
 from raptor.state.memory import MemoryStore
 from raptor.task import Task
 from raptor.testing.once import in_place
@@ -178,7 +178,7 @@ class _Noting(MemoryStore):
         super().__init__()
         self._puts = puts
 
-    async def put(self, tasks: Sequence[Task], *, now: float, replace: bool = False) -> list[Placed]:
+    async def put(self, tasks: Sequence[Task], *, now: float, replace: bool = False) -> list[Receipt]:
         placed = await super().put(tasks, now=now, replace=replace)
         for task, where in zip(tasks, placed, strict=True):
             self._puts.note(where.id, task, now)

@@ -219,7 +219,7 @@ async def test_a_job_that_runs_can_be_cancelled_on_files(started: Callable[..., 
 
     async def job() -> None:
         begun.set()
-        await asyncio.sleep(WAIT_S * 10)
+        await asyncio.Event().wait()  # for ever
 
     async with started(Service(name="job", function=job)) as node:
         handle = await node.put("job")

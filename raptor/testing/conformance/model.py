@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from raptor.state.asked import ASKED
-from raptor.state.base import Counts, Held, Hold, Placed, Query, Want
+from raptor.state.base import Counts, Held, Hold, Query, Receipt, Want
 from raptor.task import ENDED, PENDING, Move, State, Task
 
 MOVED = (
@@ -26,7 +26,7 @@ class Model:
     def rows(self) -> list[Task]:
         return [self.tasks[id] for id in sorted(self.tasks)]
 
-    def put(self, tasks: Sequence[Task], now: float, replace: bool, ids: Iterator[int]) -> list[Placed]:
+    def put(self, tasks: Sequence[Task], now: float, replace: bool, ids: Iterator[int]) -> list[Receipt]:
         return [self._put(task, now, replace, ids, repeats=0) for task in tasks]
 
     def take(self, wants: Sequence[Want], owner: str, now: float) -> list[Task]:
@@ -138,7 +138,7 @@ class Model:
             oldest=min(due, default=None),
         )  # fmt: skip
 
-    def _put(self, task: Task, now: float, replace: bool, ids: Iterator[int], *, repeats: int) -> Placed:
+    def _put(self, task: Task, now: float, replace: bool, ids: Iterator[int], *, repeats: int) -> Receipt:
         asked = {name: getattr(task, name) for name in ASKED}
         sharing = [one for one in self._sharing(task) if one.id != repeats]
         pending = [one.id for one in sharing if one.state in PENDING]
@@ -147,15 +147,15 @@ class Model:
             holder = max(pending)
             if self.tasks[holder].state is State.READY:
                 self._change(holder, **asked)
-                return Placed(holder, False)
+                return Receipt(holder, False)
             self._change(holder, key=None)
         elif pending or lasting:
-            return Placed(max(pending or lasting), False)
+            return Receipt(max(pending or lasting), False)
         id = next(ids)
         assert id > self.last, "an id is used twice"
         self.last = id
         self.tasks[id] = Task(id=id, created=now, **asked)
-        return Placed(id, True)
+        return Receipt(id, True)
 
     def _sharing(self, task: Task) -> list[Task]:
         if task.key is None:

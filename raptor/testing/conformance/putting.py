@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raptor.errors import BadInput
-from raptor.state.base import Placed, Store
+from raptor.state.base import Receipt, Store
 from raptor.task import State, Task, Try
 from raptor.testing.conformance.sample import NOW, ended, move, one, put, replaced, rows, take, taken, task
 
@@ -54,7 +54,7 @@ class TestPut:
         assert [new for _, new in placed] == [True, True, True, True, False, True, True]
         new = [id for id, is_new in placed if is_new]
         assert new == sorted(set(new))
-        assert placed[4] == Placed(placed[1].id, False)
+        assert placed[4] == Receipt(placed[1].id, False)
         assert [found.id for found in await rows(store)] == new
 
     async def test_the_id_of_the_newest_is_not_used_again_when_it_is_gone(self, store: Store) -> None:
@@ -89,7 +89,7 @@ class TestKeys:
     async def test_a_ready_holder_keeps_its_key(self, store: Store) -> None:
         ((id, _),) = await put(store, task(key="k"))
         before = await one(store, id)
-        assert await put(store, task(key="k", queue="q", data="2"), now=NOW + 5) == [Placed(id, False)]
+        assert await put(store, task(key="k", queue="q", data="2"), now=NOW + 5) == [Receipt(id, False)]
         assert await rows(store) == [before]
 
     async def test_a_ready_holder_is_replaced_and_stays_itself(self, store: Store) -> None:
@@ -109,7 +109,7 @@ class TestKeys:
         await store.settle([retried], now=NOW)
         before = await one(store, first.id)
         new = replaced(FULL, due=NOW - 3)
-        assert await put(store, new, now=NOW + 5, replace=True) == [Placed(first.id, False)]
+        assert await put(store, new, now=NOW + 5, replace=True) == [Receipt(first.id, False)]
         asked = {name: getattr(new, name) for name in ("queue", "data", "priority", "due", "max_attempts", "key_until")}
         options = {name: getattr(new, name) for name in ("parent", "active_s", "timeout_s", "timing")}
         assert await rows(store) == [replaced(before, **asked, **options)]
@@ -125,7 +125,7 @@ class TestKeys:
 
     async def test_a_taken_holder_keeps_its_key(self, store: Store) -> None:
         (holder,) = await taken(store, task(key="k"))
-        assert await put(store, task(key="k")) == [Placed(holder.id, False)]
+        assert await put(store, task(key="k")) == [Receipt(holder.id, False)]
         assert await rows(store) == [holder]
 
     async def test_a_taken_holder_loses_its_key_to_a_replacement(self, store: Store) -> None:
@@ -134,7 +134,7 @@ class TestKeys:
         assert (new, id > holder.id) == (True, True)
         assert await one(store, holder.id) == replaced(holder, key=None)
         assert await store.settle([move(holder, State.DONE, ended=NOW)], now=NOW) == frozenset()
-        assert await put(store, task(key="k")) == [Placed(id, False)]
+        assert await put(store, task(key="k")) == [Receipt(id, False)]
 
     @pytest.mark.parametrize("state", [State.DONE, State.DEAD, State.CANCELLED])
     @pytest.mark.parametrize("replace", [False, True])
@@ -150,30 +150,30 @@ class TestKeys:
         self, store: Store, state: State, replace: bool
     ) -> None:
         (gone,) = await ended(store, state, task(key="k", key_until=NOW + 10))
-        assert await put(store, task(key="k"), now=NOW + 9.999, replace=replace) == [Placed(gone.id, False)]
+        assert await put(store, task(key="k"), now=NOW + 9.999, replace=replace) == [Receipt(gone.id, False)]
         assert await rows(store) == [gone]
         ((_, new),) = await put(store, task(key="k"), now=NOW + 10, replace=replace)
         assert new
 
     async def test_a_pending_holder_keeps_its_key_beyond_that_time(self, store: Store) -> None:
         ((id, _),) = await put(store, task(key="k", key_until=NOW + 10))
-        assert await put(store, task(key="k"), now=NOW + 11) == [Placed(id, False)]
+        assert await put(store, task(key="k"), now=NOW + 11) == [Receipt(id, False)]
 
     async def test_the_pending_one_is_replaced_where_an_ended_one_holds_the_key_too(self, store: Store) -> None:
         (first,) = await ended(store, State.DEAD, task(key="k"))
         await ended(store, State.DONE, task(key="k", key_until=NOW + 99))
         assert await store.revive([first.id], now=NOW) == [first.id]
-        assert await put(store, task(key="k", data="2"), replace=True) == [Placed(first.id, False)]
+        assert await put(store, task(key="k", data="2"), replace=True) == [Receipt(first.id, False)]
         assert (await one(store, first.id)).data == "2"
 
     async def test_of_two_in_one_put_the_first_has_the_key(self, store: Store) -> None:
         first, second = await put(store, task(key="k", data="1"), task(key="k", data="2"))
-        assert second == Placed(first.id, False)
+        assert second == Receipt(first.id, False)
         assert [found.data for found in await rows(store)] == ["1"]
 
     async def test_of_two_in_one_replacing_put_the_last_counts(self, store: Store) -> None:
         first, second = await put(store, task(key="k", data="1"), task(key="k", data="2"), replace=True)
-        assert second == Placed(first.id, False)
+        assert second == Receipt(first.id, False)
         assert [found.data for found in await rows(store)] == ["2"]
 
     async def test_a_dropped_task_holds_no_key(self, store: Store) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from raptor.state.base import Placed, Query, Store, Want
+from raptor.state.base import Query, Receipt, Store, Want
 from raptor.task import Move, State, Task
 
 NOW = 1_000_000.0
@@ -31,7 +31,7 @@ def move(taken: Task, state: State, **changes: Any) -> Move:
     return Move(**settled | changes)
 
 
-async def put(store: Store, *tasks: Task, now: float = NOW, replace: bool = False) -> list[Placed]:
+async def put(store: Store, *tasks: Task, now: float = NOW, replace: bool = False) -> list[Receipt]:
     return await store.put(tasks, now=now, replace=replace)
 
 
