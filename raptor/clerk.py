@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from raptor.clock import Clock
-from raptor.errors import NotWritten
+from raptor.durably import Durably
 from raptor.events import Events
 from raptor.faults import point
 from raptor.settlement import move
@@ -36,6 +36,7 @@ class Clerk:
         self._store = workshop.timetable.store
         self._clock = clock
         self._events = events
+        self.durably = Durably("worker", clock, events)
         self._loop = asyncio.get_running_loop()
         self._page: list[Ended] = []
         self._waiting: list[asyncio.Future[None]] = []
@@ -61,17 +62,6 @@ class Clerk:
         if self._events.heard("turn_ended"):
             took_s = self._clock.now() - (tasks[0].started or 0.0)
             self._events.emit("turn_ended", queue=tasks[0].queue, tasks=len(tasks), result=result, took_s=took_s)
-
-    async def durably(self, write: Callable[[], Awaitable[T]]) -> T:
-        """While the store cannot write, wait and try again: a result is never dropped, nothing new starts."""
-        delay_s = 0.1
-        while True:
-            try:
-                return await write()
-            except NotWritten as error:
-                self._events.emit("store_failing", scheduler="worker", error=str(error))
-                await self._clock.sleep(delay_s)
-                delay_s = min(delay_s * 2, 5.0)
 
     def _turn_page(self) -> None:
         page, self._page = self._page, []

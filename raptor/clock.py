@@ -161,6 +161,16 @@ class _Jump(selectors.DefaultSelector):
         return super().select(0)
 
 
+async def first_of(*waits: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> None:
+    """Wait until one of them is over, or the time is; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
 def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from raptor.agenda import Agenda
-from raptor.clock import Clock
+from raptor.clock import Clock, first_of
 from raptor.due import Check, Due, NotDue, clamp, skip
 from raptor.events import Events
 from raptor.faults import point
@@ -86,7 +86,7 @@ class Cycle:
 
     def break_off(self) -> None:
         """Stop, and wait for nobody: neither for a store that cannot write nor for another's claim."""
-        self._journal.broken_off = True
+        self._journal.durably.broken_off = True
         self.stop()
 
     # Source
@@ -193,19 +193,9 @@ class Cycle:
                 await self._journal.durably(partial(self._timetable.save, entry.name, clamped))
 
     async def _sleep(self, until: float | None) -> None:
-        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._wake.wait())]
-        if self._agenda.waits_for_release:
-            waits.append(asyncio.ensure_future(self._timetable.released()))
-        if until is not None:
-            waits.append(asyncio.ensure_future(self._wait_until(until)))
-        await self._first_of(waits)
-
-    async def _first_of(self, waits: list[asyncio.Future[Any]]) -> None:
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        released = [self._timetable.released()] if self._agenda.waits_for_release else []
+        reached = [] if until is None else [self._wait_until(until)]
+        await first_of(self._wake.wait(), *released, *reached)
         self._wake.clear()
 
     async def _wait_until(self, when: float) -> None:
@@ -307,9 +297,9 @@ class Cycle:
         return Planned(due=found, run=run, timing=timing, row=row, stepped=self._stepped, resources=self.resources)
 
     async def _wait_for_release(self, name: str) -> None:
-        while name in self._timetable.claims and not self._journal.broken_off:
-            released, woken = self._timetable.released(), self._wake.wait()
-            await self._first_of([asyncio.ensure_future(released), asyncio.ensure_future(woken)])
+        while name in self._timetable.claims and not self._journal.durably.broken_off:
+            await first_of(self._timetable.released(), self._wake.wait())
+            self._wake.clear()
 
     async def _finish(self) -> None:
         state = await self._journal.close()

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from raptor.clock import Clock
 from raptor.due import Check
+from raptor.durably import Durably
 from raptor.errors import NotWritten, RefusedState
 from raptor.events import Events
 from raptor.faults import point
@@ -40,7 +41,7 @@ class Journal:
     def __init__(self, scheduler: str, store: Store, clock: Clock, events: Events) -> None:
         self.state: SchedulerState | None = None
         self.last_results: tuple[Recorded, ...] = ()
-        self.broken_off = False  # wait for no store that cannot write
+        self.durably = Durably(scheduler, clock, events)
         self._scheduler = scheduler
         self._store = store
         self._clock = clock
@@ -166,19 +167,6 @@ class Journal:
     async def record(self, closed: tuple[Slot, ...]) -> None:
         """Slots that no run of the cycle closes."""
         await self.durably(lambda: self._store.record(closed, ()))
-
-    async def durably(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Write, and while the store cannot, wait and try again: a result is never dropped, nothing new starts."""
-        delay_s = 0.1
-        while True:
-            try:
-                return await write()
-            except NotWritten as error:
-                if self.broken_off:
-                    raise
-                self._events.emit("store_failing", scheduler=self._scheduler, error=str(error))
-                await self._clock.sleep(delay_s)
-                delay_s = min(delay_s * 2, 5.0)
 
 
 def finished(run: Run, result: Result, end: float) -> Run:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from raptor.assignment import Assignment
 from raptor.clerk import Clerk
-from raptor.clock import Clock
+from raptor.clock import Clock, first_of
 from raptor.errors import NotWritten
 from raptor.rows import LEASE_S
 from raptor.runners.family import sweep_after_crash
@@ -77,12 +77,7 @@ class Leases:
 
     async def _beat(self, seconds: float) -> None:
         self._changed.clear()
-        waits = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._changed.wait())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await first_of(self._clock.sleep(seconds), self._changed.wait())
 
     async def _renew(self, lease_s: float) -> None:
         holds = [Hold(task.id, task.fence) for unit in set(self._running.values()) for task in unit.tasks]

@@ -16,7 +16,7 @@ import msgspec
 from raptor import supervisor
 from raptor.catalogue import Catalogue, from_module
 from raptor.childspec import Backoff, ChildSpec
-from raptor.clock import Clock, SystemClock
+from raptor.clock import Clock, SystemClock, first_of
 from raptor.commands import perform
 from raptor.config import Config
 from raptor.control import Control
@@ -404,15 +404,7 @@ class Node:
         running += [] if worker is None else [worker]
         for ref in running:
             ref.cast(Finish(self.grace_s))
-        waits: list[asyncio.Future[Any]] = [
-            asyncio.ensure_future(all_ended(running)),
-            asyncio.ensure_future(self._forced.wait()),
-        ]
-        try:
-            await asyncio.wait(waits, timeout=self.grace_s + 5.0, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await first_of(all_ended(running), self._forced.wait(), timeout_s=self.grace_s + 5.0)
 
 
 def spec_of(name: str, workshop: Workshop) -> ChildSpec:

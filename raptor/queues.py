@@ -14,7 +14,7 @@ import msgspec
 
 from raptor.assignment import Assignment
 from raptor.clerk import Clerk
-from raptor.clock import Clock
+from raptor.clock import Clock, first_of
 from raptor.errors import BadInput
 from raptor.events import Events
 from raptor.faults import point
@@ -122,6 +122,11 @@ class Queue:
         """Take nothing more."""
         self._stopping = True
         self._wake.set()
+
+    def break_off(self) -> None:
+        """Wait for no store that cannot write either: the next start takes back what was not recorded."""
+        self._clerk.durably.broken_off = True
+        self.stop()
 
     def refresh(self) -> None:
         """Settings or services have changed."""
@@ -264,14 +269,8 @@ class Queue:
         until = self._horizon.next()
         if self._wake.is_set():
             return
-        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._wake.wait())]
-        if until is not None:
-            waits.append(asyncio.ensure_future(self._clock.sleep_until(until)))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        reached = [] if until is None else [self._clock.sleep_until(until)]
+        await first_of(self._wake.wait(), *reached)
 
     async def _listen(self, bell: Bell) -> None:
         try:

@@ -49,6 +49,10 @@ class Worker(Turning):
     def take_no_more(self) -> None:
         self._queue.stop()
 
+    def break_off(self) -> None:
+        self._queue.break_off()
+        super().break_off()
+
     def handle_call(self, message: object, caller: Caller) -> Any:
         match message:
             case "status":
