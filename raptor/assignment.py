@@ -14,11 +14,15 @@ from raptor.service import Service
 from raptor.settlement import judge_task
 from raptor.task import Done, Result, Task, Verdict
 
+NONE: frozenset[int] = frozenset()
+
 
 class Assignment:
     """Tasks that one run is for: a single one, but for a batch handler."""
 
-    __slots__ = ("desk", "each", "gone", "lane", "resources", "service", "tasks", "unwanted", "values")
+    __slots__ = (
+        "desk", "each", "gone", "lane", "queue", "resources", "run", "service", "tasks", "unwanted", "values"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -29,21 +33,24 @@ class Assignment:
         resources: Mapping[str, Any],
     ) -> None:
         self.service = service
+        self.queue = tasks[0].queue
+        self.run = f"{tasks[0].id}.{tasks[0].fence}"
         self.tasks = tasks
         self.values = values  # their data, decoded
         self.desk = desk
         self.resources = resources
         self.each: list[tuple[Result, Verdict]] | None = None  # what became of each of a batch
         self.lane: Lane | None = None  # what to cancel
-        self.unwanted: set[int] = set()  # cancelled by command: their results are dropped
-        self.gone: set[int] = set()  # those, and whose lease is another's
+        self.unwanted: frozenset[int] = NONE  # cancelled by command: their results are dropped
+        self.gone: frozenset[int] = NONE  # those, and whose lease is another's
 
     def context(self, lane: Lane, on_progress: Callable[[Progress], None]) -> Context:
         self.lane = lane
-        self._end_if_all_gone()
+        if self.gone:
+            self._end_if_all_gone()
         task = self.tasks[0]
         return Context(
-            run_id=f"{task.id}.{task.fence}",
+            run_id=self.run,
             service=self.service.name,
             attempt=task.attempts,
             planned=task.due,
@@ -59,9 +66,9 @@ class Assignment:
     def let_go(self, id: int, *, unwanted: bool = False) -> None:
         """Nobody waits for this one. A batch goes on for the others; without any the run is ended, once."""
         if unwanted:
-            self.unwanted.add(id)
+            self.unwanted |= {id}
         if id not in self.gone:
-            self.gone.add(id)
+            self.gone |= {id}
             self._end_if_all_gone()
 
     def _end_if_all_gone(self) -> None:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+from collections.abc import Awaitable, Iterable
+from typing import NamedTuple
 
+from raptor.assignment import Assignment
 from raptor.clock import Clock
 from raptor.durably import Durably
 from raptor.events import Events
 from raptor.faults import point
 from raptor.settlement import move
-from raptor.task import Move, Outcome, Result, Run, Task, Verdict
+from raptor.task import Ended, Move, Outcome, Result, Run, Task
 from raptor.workshop import Workshop
 
-T = TypeVar("T")
 
+class Page(NamedTuple):
+    """What is written together."""
 
-Ended: TypeAlias = tuple[Task, Result, Verdict, bool]
-"""A task, what came of its run, what that means, and whether it ran at all."""
-
-
-class Entry(NamedTuple):
-    task: Task
-    result: Result
-    verdict: Verdict
-    move: Move
+    ended: list[Ended]
+    recorded: asyncio.Future[None]
+    handed_in: asyncio.Future[None]  # the store was asked to write it
 
 
 class Clerk:
@@ -38,69 +34,82 @@ class Clerk:
         self._events = events
         self.durably = Durably("worker", clock, events)
         self._loop = asyncio.get_running_loop()
-        self._page: list[Ended] = []
-        self._waiting: list[asyncio.Future[None]] = []
+        self._page: Page | None = None
         self._writing: set[asyncio.Task[None]] = set()
 
-    def enter(self, ended: Iterable[tuple[Task, Result, Verdict]], *, ran: bool = True) -> asyncio.Future[None]:
-        """Have them recorded; -> when they are. A result that comes too late is refused, and noted as that."""
-        if not self._waiting:
+    def enter(self, ended: Iterable[Ended]) -> asyncio.Future[None]:
+        """Have them recorded; -> when they are, with all that are written together.
+
+        A result that comes too late is refused, and noted as that.
+        """
+        page = self._page
+        if page is None:
+            page = self._page = Page([], self._loop.create_future(), self._loop.create_future())
             self._loop.call_soon(self._turn_page)
-        self._page += [(*one, ran) for one in ended]
-        recorded: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append(recorded)
-        return recorded
+        page.ended.extend(ended)
+        return page.recorded
 
-    def tell_started(self, tasks: Sequence[Task]) -> None:
+    async def handed_in(self) -> None:
+        """Wait until the store was asked to write what has ended: what is asked of it next shares that commit."""
+        if self._page is not None:
+            await self._page.handed_in
+
+    def tell_started(self, units: Iterable[Assignment]) -> None:
         if self._events.heard("task_started"):
-            run = f"{tasks[0].id}.{tasks[0].fence}"
-            for task in tasks:
-                self._events.emit("task_started", id=task.id, task=task, run=run)
+            for unit in units:
+                for task in unit.tasks:
+                    self._events.emit("task_started", id=task.id, task=task, run=unit.run)
 
-    def tell_turn(self, tasks: Sequence[Task], result: Result) -> None:
-        """One turn of a lane is over: taken, run, recorded."""
+    def tell_turns(self, units: Iterable[tuple[Assignment, Result]]) -> None:
+        """Turns of lanes are over: taken, run, recorded."""
         if self._events.heard("turn_ended"):
-            took_s = self._clock.now() - (tasks[0].started or 0.0)
-            self._events.emit("turn_ended", queue=tasks[0].queue, tasks=len(tasks), result=result, took_s=took_s)
+            now = self._clock.now()
+            for unit, result in units:
+                took_s, count = now - (unit.tasks[0].started or 0.0), len(unit.tasks)
+                self._events.emit("turn_ended", queue=unit.queue, tasks=count, result=result, took_s=took_s)
 
     def _turn_page(self) -> None:
-        page, self._page = self._page, []
-        waiting, self._waiting = self._waiting, []
-        writing = self._loop.create_task(self._write(page, waiting))
+        page, self._page = self._page, None
+        assert page is not None
+        writing = self._loop.create_task(self._write(page))
         self._writing.add(writing)  # the loop itself would let it be collected
         writing.add_done_callback(self._writing.discard)
 
-    async def _write(self, ended: list[Ended], waiting: list[asyncio.Future[None]]) -> None:
+    async def _write(self, page: Page) -> None:
+        ended, recorded, handed_in = page
         # All of them end now, not one by one: what is written alike is written together.
         now, keep_done = self._clock.now(), self._workshop.keep_done
+
+        def write() -> Awaitable[frozenset[int]]:
+            if not handed_in.done():
+                handed_in.set_result(None)
+            return self._store.settle(moves, now=now)
+
         point("before_settle")
         try:
-            page = [
-                Entry(task, result, verdict, move(task, verdict, result, now, keep_done=keep_done, ran=ran))
-                for task, result, verdict, ran in ended
+            moves = [
+                move(task, verdict, result, now, keep_done=keep_done, ran=ran) for task, result, verdict, ran in ended
             ]
-            moves = [entry.move for entry in page]
-            stale = await self.durably(lambda: self._store.settle(moves, now=now)) if moves else frozenset[int]()
+            stale = await self.durably(write)
         except Exception as error:
-            for recorded in waiting:
-                if not recorded.done():
-                    recorded.set_exception(error)
+            handed_in.cancel()
+            recorded.set_exception(error)
             return
         finally:
-            self._workshop.held.difference_update(task.id for task, *_ in ended)
+            self._workshop.held.difference_update([entry[0].id for entry in ended])
         point("after_settle")
-        self._tell(page, stale)
-        for recorded in waiting:
-            if not recorded.done():
-                recorded.set_result(None)
-        refused = [entry.task for entry in page if entry.task.id in stale]
+        self._tell(ended, moves, stale)
+        recorded.set_result(None)
+        refused = [entry[0] for entry in ended if entry[0].id in stale] if stale else []
         if refused:
             lines = [self._line(task) for task in refused]
             await self.durably(lambda: self._store.record((), lines))
 
-    def _tell(self, page: list[Entry], stale: frozenset[int]) -> None:
+    def _tell(self, page: list[Ended], moves: list[Move], stale: frozenset[int]) -> None:
         heard = self._events.heard("task_ended")
-        for task, result, verdict, change in page:
+        if not heard and not stale:
+            return
+        for (task, result, verdict, _), change in zip(page, moves, strict=True):
             if task.id in stale:
                 self._events.emit("result_refused", task=task, result=result)
             elif heard:

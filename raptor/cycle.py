@@ -52,6 +52,7 @@ class Cycle:
         self._events = events
         self._is_shared = is_shared  # whether another scheduler has it on its list
         self._next: Planned | None = None
+        self._settling: asyncio.Task[None] | None = None
         self._stepped = timetable.stepped
         self._wake = asyncio.Event()
         self._stopping = False
@@ -92,6 +93,9 @@ class Cycle:
     # Source
 
     async def take(self, room: int) -> list[Planned]:
+        if self._settling is not None:  # which says what is next
+            await asyncio.wait({self._settling})
+            self._settling.result()
         while not self._stopping:
             if self._next is not None:
                 planned, self._next = self._next, None
@@ -101,7 +105,11 @@ class Cycle:
                 await self._begin(check)
         return []
 
-    async def settle(self, unit: Planned, result: Result, verdict: Verdict) -> None:
+    def settle(self, unit: Planned, result: Result, verdict: Verdict) -> asyncio.Task[None]:
+        self._settling = asyncio.get_running_loop().create_task(self._settle(unit, result, verdict))
+        return self._settling
+
+    async def _settle(self, unit: Planned, result: Result, verdict: Verdict) -> None:
         await self._follow_clock()
         name = unit.service.name
         run = finished(unit.run, result, self._clock.now())

@@ -23,10 +23,11 @@ class Lane:
         self.insist: Callable[[], None] | None = None  # the runner's, for work that may ignore its cancellation
 
     def cancel(self) -> None:
-        """End the work. It is recorded as interrupted."""
-        if not self.cancelled and self.task is not None:
+        """End the work, or have it not begin. It is recorded as interrupted."""
+        if not self.cancelled:
             self.cancelled = True
-            self.task.cancel()
+            if self.task is not None:
+                self.task.cancel()
             if self.insist is not None:
                 self.insist()
 

@@ -50,15 +50,13 @@ class Leases:
         """Queues were set anew: a lease may be shorter."""
         self._changed.set()
 
-    async def take_over(self) -> set[str]:
-        """At the start: what this process lost hold of, and what others left; -> the queues to which it came back."""
-        after, queues = 0, set[str]()
+    async def take_over(self) -> None:
+        """At the start: what this process lost hold of, and what others left."""
+        after = 0
         while page := await self._store.find(Query(states=(State.TAKEN,), after=after, limit=PAGE)):
             after = page[-1].id
             orphans = [task for task in page if self._is_orphan(task)]
             await self._bring_back(orphans)
-            queues.update(task.queue for task in orphans)
-        return queues
 
     async def keep(self) -> None:
         """Renew, for ever. Where owners live elsewhere, see whether one is gone."""
@@ -100,7 +98,7 @@ class Leases:
         if orphans:
             await self._clock.offload(_end_leftovers, orphans)
             now = self._clock.now()
-            await self._clerk.enter((task, LAPSED, self._verdict(task, now)) for task in orphans)
+            await self._clerk.enter((task, LAPSED, self._verdict(task, now), True) for task in orphans)
 
     def _verdict(self, task: Task, now: float) -> Verdict:
         if task.unwanted:

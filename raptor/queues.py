@@ -28,7 +28,7 @@ from raptor.service import Service
 from raptor.settlement import CANCELLED, is_late
 from raptor.state.base import Bell, Query, Want
 from raptor.tally import Tally
-from raptor.task import Again, Dead, Outcome, Result, Skipped, Task, Verdict
+from raptor.task import Again, Dead, Ended, Outcome, Result, Skipped, Task, Verdict
 from raptor.workshop import Workshop
 
 CHILDREN = 1000  # of a task that repeats: the newest, among which its successor is looked for
@@ -53,7 +53,8 @@ class Queue:
         self._leases = Leases(workshop, self._clerk, clock, self.running, self.cancel, self._lose)
         self._busy: Counter[str] = Counter()  # units that run, of each queue
         self._suspects = 0  # of them
-        self._troubled: set[str] = set()  # queues that are known to have suspects
+        self._settling: dict[asyncio.Future[None], list[tuple[Assignment, Result]]] = {}  # by page
+        self._apart_next = True
         self._sizes: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._stopping = False
@@ -83,28 +84,37 @@ class Queue:
                 return units
         return []
 
-    async def settle(self, unit: Assignment, result: Result, verdict: Verdict) -> None:
-        task, queue = unit.tasks[0], unit.tasks[0].queue
-        for one in unit.tasks:
-            self.running.pop(one.id, None)
-        each = unit.each or [(result, verdict)] * len(unit.tasks)
-        if unit.unwanted:
+    def settle(self, unit: Assignment, result: Result, verdict: Verdict) -> asyncio.Future[None]:
+        tasks = unit.tasks
+        for task in tasks:
+            self.running.pop(task.id, None)
+        if unit.each is None and not unit.unwanted:
+            each = [(task, result, verdict, True) for task in tasks]
+        else:
             each = [
-                (share, Skipped(CANCELLED) if one.id in unit.unwanted else verdict)
-                for one, (share, verdict) in zip(unit.tasks, each, strict=True)
+                (task, share, Skipped(CANCELLED) if task.id in unit.unwanted else of_it, True)
+                for task, (share, of_it) in zip(tasks, unit.each or [(result, verdict)] * len(tasks), strict=True)
             ]
-        self.tallies[queue].add(each, self._clock.now() - (task.started or 0.0))
-        try:
-            await self._clerk.enter([(one, *ended) for one, ended in zip(unit.tasks, each, strict=True)])
-            self._clerk.tell_turn(unit.tasks, result)
-        finally:
-            self._free(queue, task.suspect)
+        self.tallies[unit.queue].add(each, self._clock.now() - (tasks[0].started or 0.0))
+        recorded = self._clerk.enter(each)
+        if recorded not in self._settling:
+            self._settling[recorded] = []
+            recorded.add_done_callback(self._settled)
+        self._settling[recorded].append((unit, result))
+        return recorded
+
+    def _settled(self, recorded: asyncio.Future[None]) -> None:
+        units = self._settling.pop(recorded)
+        if recorded.exception() is None:
+            self._clerk.tell_turns(units)
+        for (name, suspect), count in Counter([(unit.queue, unit.tasks[0].suspect) for unit, _ in units]).items():
+            self._free(name, suspect, count)
 
     # Its life
 
     async def open(self) -> None:
         """Take back what others left running, and listen."""
-        self._troubled = await self._leases.take_over()
+        await self._leases.take_over()
         bell = self._store.listen()
         self._horizon.learn(await self._store.queues())
         self.refresh()
@@ -156,12 +166,13 @@ class Queue:
         lines = [self._workshop.line(name) for name in horizon.names if name in horizon.hot or name in horizon.doubtful]
         lines = [line for line in lines if not line.paused and self._lanes(line) > 0]
         apart = None if self._suspects else next((line for line in lines if line.name in horizon.doubtful), None)
-        if apart is not None:  # one at a time; a lane is kept for it only where there is one, which is rare
-            wants.append(_want(apart, 1, suspects=True))
-            room -= apart.name in self._troubled
         lines = [line for line in lines if line.name in horizon.hot]
+        if apart is not None and lines:  # by turns: together they might give more than there is room for
+            self._apart_next = not self._apart_next
+        if apart is not None and (self._apart_next or not lines):  # one at a time
+            return [_want(apart, 1, suspects=True)]
         for place, line in enumerate(lines):
-            share = min(room, max(line.batch_size, room // (len(lines) - place)), self._lanes(line) - (line is apart))
+            share = min(room, max(line.batch_size, room // (len(lines) - place)), self._lanes(line))
             if share > 0:
                 room -= share
                 wants.append(_want(line, share * self._sizes.get(line.name, 1)))
@@ -176,13 +187,12 @@ class Queue:
         # Before the question: whatever is put meanwhile makes it hot again.
         horizon.hot.difference_update(want.queue for want in wants if not want.suspects)
         horizon.doubtful.difference_update(want.queue for want in wants if want.suspects)
+        await self._clerk.handed_in()
         point("before_take")
         taken = await self._clerk.durably(lambda: self._store.take(wants, owner=self._workshop.owner, now=now))
         point("after_take")
         self._workshop.held.update(task.id for task in taken.tasks)
         counts = Counter((task.queue, task.suspect) for task in taken.tasks)
-        self._troubled.difference_update(want.queue for want in wants if want.suspects)
-        self._troubled.update(task.queue for task in taken.tasks if task.suspect)
         for want in wants:
             if want.queue in taken.spent:
                 horizon.wait(want.queue, taken.spent[want.queue])
@@ -199,12 +209,12 @@ class Queue:
         """Units of them; what can never run ends here, alone."""
         units: list[Assignment] = []
         batches: dict[tuple[object, ...], list[tuple[Task, Any]]] = {}
-        ended: list[tuple[Task, Result, Verdict]] = []
+        ended: list[Ended] = []
         for task in tasks:
             service = self._workshop.catalogue.get(task.service)
             fate, value = _look(task, service, now)
             if fate is not None:
-                ended.append((task, *fate))
+                ended.append((task, *fate, False))
                 continue
             assert service is not None
             if task.timing is not None and task.previous is not None:
@@ -212,28 +222,30 @@ class Queue:
             if service.batch is not None and task.attempts == 0 and not task.suspect:
                 batches.setdefault((task.queue, task.service, task.timeout_s), []).append((task, value))
             else:
-                units.append(self._unit(_apart(service) if task.suspect else service, [(task, value)]))
+                units.append(self._unit(_apart(service) if task.suspect else service, (task,), (value,)))
         for batch in batches.values():
             service = self._workshop.catalogue[batch[0][0].service]
             size = service.batch or 1
-            units += [self._unit(service, batch[start : start + size]) for start in range(0, len(batch), size)]
+            for start in range(0, len(batch), size):
+                units.append(self._unit(service, *zip(*batch[start : start + size], strict=True)))
         if ended:
-            await self._clerk.enter(ended, ran=False)
+            await self._clerk.enter(ended)
         return await self._start(units, 0 if self._stopping else room)
 
     async def _start(self, units: list[Assignment], room: int) -> list[Assignment]:
         """As many as there is room for; the rest never started."""
         if len(units) > room:
             back = [task for unit in units[room:] for task in unit.tasks]
-            await self._clerk.enter(((task, GIVEN_BACK, Again(task.due)) for task in back), ran=False)
+            await self._clerk.enter((task, GIVEN_BACK, Again(task.due), False) for task in back)
+            del units[room:]
         self._leases.wake()
-        for unit in units[:room]:
-            self._busy[unit.tasks[0].queue] += 1
+        for unit in units:
+            self._busy[unit.queue] += 1
             self._suspects += unit.tasks[0].suspect
             for task in unit.tasks:
                 self.running[task.id] = unit
-            self._clerk.tell_started(unit.tasks)
-        return units[:room]
+        self._clerk.tell_started(units)
+        return units
 
     async def _once_repeated(self, task: Task) -> Task:
         """One that was revived has its next already: it repeats no more."""
@@ -241,16 +253,15 @@ class Queue:
         repeated = any(child.timing == task.timing for child in children)
         return msgspec.structs.replace(task, timing=None) if repeated else task
 
-    def _unit(self, service: Service, some: Sequence[tuple[Task, Any]]) -> Assignment:
-        tasks, values = [task for task, _ in some], [value for _, value in some]
+    def _unit(self, service: Service, tasks: tuple[Task, ...], values: tuple[Any, ...]) -> Assignment:
         if tasks[0].timeout_s is not None:
             service = msgspec.structs.replace(service, timeout_s=tasks[0].timeout_s)
         return Assignment(service, tasks, values, self._desk, self.resources)
 
-    def _free(self, name: str, suspect: bool) -> None:
+    def _free(self, name: str, suspect: bool, count: int) -> None:
         """Room that a limit had kept is free."""
-        self._busy[name] -= 1
-        self._suspects -= suspect
+        self._busy[name] -= count
+        self._suspects -= count if suspect else 0
         line = self._workshop.line(name)
         if line.concurrency is not None or line.processors is not None:
             self._horizon.look_at(name)

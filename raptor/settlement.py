@@ -31,6 +31,8 @@ from raptor.task import (
 from raptor.timing import Every, Timing, parse_cron
 
 DONE = Done()
+ENDS = MOVES[State.TAKEN]
+DONE_STATE, READY_STATE, OK = State.DONE, State.READY, Outcome.OK  # looked up once: an enum's members are slow to find
 DEATHS = 3  # of its own process, in a row, that make a task poison
 LIVES = 20  # earlier runs that a task remembers
 OUTPUT = 64 * 1024  # characters of what it returned
@@ -63,7 +65,7 @@ def judge_task(task: Task, service: Service, result: Result, now: float, rng: ra
     """Done, another try, or the end of the tries. What the function asked for itself comes first."""
     if result.decision is not None and (asked := _asked(task, result.decision, now)) is not None:
         return asked
-    if result.outcome is Outcome.OK and result.decision is None:
+    if result.outcome is OK and result.decision is None:
         return DONE
     if result.died and task.max_attempts is not None and task.deaths + 1 >= DEATHS:
         return Dead("poison")
@@ -78,18 +80,18 @@ def lapsed(task: Task, now: float) -> Verdict:
 def move(task: Task, verdict: Verdict, result: Result, now: float, *, keep_done: bool = True, ran: bool = True) -> Move:
     """The row after a verdict: one table for every end of a run, and of a task that never ran."""
     tag = VERDICTS[type(verdict)]
-    state = MOVES[State.TAKEN][tag]
-    if state is State.DONE:
+    state = ENDS[tag]
+    if state is DONE_STATE:
         return Move(
             id=task.id, fence=task.fence, queue=task.queue, state=state, due=task.due, attempts=task.attempts,
             previous=task.previous, started=task.started, ended=now, output=_output(result.value),
             history=task.history, keep=keep_done,
             successor=None if task.timing is None else _next(task, task.timing, now),
         )  # fmt: skip
-    over = state is State.READY or verdict == Skipped(CANCELLED)
+    over = state is READY_STATE or verdict == Skipped(CANCELLED)
     repeat = None if over else task.timing
     failed = ran and tag in ("retry", "failed") and not result.died and result is not LAPSED
-    came_back = state is State.READY
+    came_back = state is READY_STATE
     error = _plain(result.error or result.info)[:ERROR] or None
     return Move(
         id=task.id,

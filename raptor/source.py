@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -37,6 +38,6 @@ class Source(Protocol[U]):
         """Wait until something is due; -> at most `room` units. None of them: stop."""
         ...
 
-    async def settle(self, unit: U, result: Result, verdict: Verdict) -> None:
-        """Return when the verdict is durable."""
+    def settle(self, unit: U, result: Result, verdict: Verdict) -> asyncio.Future[None]:
+        """Have the verdict recorded; -> done when it is durable. Verdicts that are written together may share it."""
         ...

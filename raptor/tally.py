@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from raptor.task import Dead, Outcome, Result, Retry, Verdict
+from raptor.task import Dead, Ended, Outcome, Retry
 
+OK = Outcome.OK  # looked up once: an enum's members are slow to find
 LONG_S = 10.0  # of a turn, from taken to judged
 
 
@@ -22,12 +23,12 @@ class Tally:
         self.last_error: str | None = None
         self.long = 0  # turns of more than LONG_S
 
-    def add(self, each: Iterable[tuple[Result, Verdict]], took_s: float) -> None:
+    def add(self, each: Iterable[Ended], took_s: float) -> None:
         self.duration_s += took_s
         self.long += took_s > LONG_S
-        for result, verdict in each:
+        for _, result, verdict, _ in each:
             self.processed += 1
-            if result.outcome is Outcome.OK and not isinstance(verdict, Dead):
+            if result.outcome is OK and not isinstance(verdict, Dead):
                 self.retried += isinstance(verdict, Retry)
             elif result.outcome is not Outcome.INTERRUPTED:
                 self.errors += 1

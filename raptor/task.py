@@ -1,4 +1,7 @@
-"""The records of planned and done work: Slot, Run, Task, their verdicts, and the states and moves of a task."""
+"""The records of planned and done work: Slot, Run, Task, their verdicts, and the states and moves of a task.
+
+Those of which there is one for every run hold nothing that leads back to them, and are kept from the collector.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ class Outcome(StrEnum):
     INTERRUPTED = "interrupted"
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class Result(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a runner says of one execution. A service that fails is data, not an exception of ours."""
 
     outcome: Outcome
@@ -130,7 +133,7 @@ PENDING = (State.READY, State.TAKEN)
 ENDED = (State.DONE, State.DEAD, State.CANCELLED)
 
 
-class Try(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Try(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """A run of a task that was not its last: a line of its life."""
 
     start: float | None
@@ -139,7 +142,7 @@ class Try(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     info: str = ""
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One asked-for run of a service, in a queue."""
 
     id: int = 0  # 0: not stored yet
@@ -178,7 +181,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.active_s is None else self.due + self.active_s
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True):
+Ended: TypeAlias = tuple[Task, Result, Verdict, bool]
+"""A task, what came of its run, what that means, and whether it ran at all."""
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a settled task becomes: the columns that change. Refused if the fence has moved on."""
 
     id: int

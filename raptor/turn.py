@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections import deque
+from collections.abc import Coroutine, Generator, Mapping
+from contextlib import suppress
+from contextvars import Context, copy_context
 from pathlib import Path
 from typing import Any, Generic
 
@@ -38,31 +41,59 @@ class Logs:
 
 
 class Lanes:
-    """Room for so many runs at a time. A lane that fails makes the whole turn fail."""
+    """Room for so many runs at a time, each until its verdict is durable. One that fails makes the whole turn fail.
+
+    One task goes through the runs that are to begin, for as long as none of them waits; one that does keeps that task
+    to its end, and another task goes on with the rest. So whatever waits has a task of its own, as its code expects,
+    and what never waits costs none.
+    """
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._busy = 0
+        self._beginning: deque[UnitLane[Any]] = deque()
+        self._leader: asyncio.Task[None] | None = None  # goes through those
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself would let them be collected
+        self._recording: dict[asyncio.Future[None], int] = {}  # how many wait for each to be durable
+        self._ending = 0  # of them all
         self._breakable: set[Lane] = set()
         self._broken_off = False
-        self._ended: asyncio.Future[None] | None = None
-        self._failed: asyncio.Task[None] | None = None
+        self._moved: asyncio.Future[None] | None = None
+        self._failed: BaseException | None = None
         self._loop = asyncio.get_running_loop()
 
-    async def free(self) -> int:
-        """Wait until there is room; -> how much."""
-        await self._wait_for(self._count - 1)
-        return self._count - len(self._tasks)
+    async def soon(self) -> int:
+        """Wait until there is room, or will be as soon as a verdict is durable; -> how much."""
+        while self._count - self._busy + self._ending <= 0:
+            await self._wait()
+        self._raise()
+        return self._count - self._busy + self._ending
 
-    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._end)
-        return task
+    async def free(self, count: int) -> None:
+        """Wait until there is room for so many."""
+        while self._count - self._busy < count:
+            await self._wait()
+        self._raise()
 
     async def finish(self) -> None:
         """Wait for what runs."""
-        await self._wait_for(0)
+        await self.free(self._count)
+
+    def start(self, lane: UnitLane[Any]) -> None:
+        self._busy += 1
+        self._beginning.append(lane)
+        if self._leader is None:
+            self._lead()
+
+    def record(self, recorded: asyncio.Future[None]) -> None:
+        """A run is over; its lane is free when this is done."""
+        self._ending += 1
+        if recorded not in self._recording:
+            self._recording[recorded] = 1
+            recorded.add_done_callback(self._recorded)
+            self._move()
+        else:
+            self._recording[recorded] += 1
 
     def expose(self, lane: Lane) -> None:
         """From here on an interruption ends this lane's work."""
@@ -74,52 +105,120 @@ class Lanes:
         """The recording of its result is not broken off: half done it would be forgotten."""
         self._breakable.discard(lane)
 
-    def forget(self, lane: Lane) -> None:
-        """Its work was left behind, and takes no room any more."""
-        self._breakable.discard(lane)
-        if lane.task is not None:
-            self._tasks.discard(lane.task)
-
     def interrupt(self) -> None:
         """Cancel what runs, and whatever would start yet; each run is recorded as interrupted."""
         self._broken_off = True
         for lane in list(self._breakable):
             lane.cancel()
 
-    async def _wait_for(self, count: int) -> None:
-        """Until no more than so many run. Not with asyncio.wait, which looks at all of them each time."""
-        while len(self._tasks) > count and self._failed is None:
-            self._ended = self._loop.create_future()
-            await self._ended
-        if self._failed is not None:
-            self._failed.result()
+    def _lead(self) -> None:
+        task = self._leader = self._loop.create_task(self._go())
+        self._tasks.add(task)
+        task.add_done_callback(self._gone)
 
-    def _end(self, task: asyncio.Task[None]) -> None:
-        if task not in self._tasks:
-            return  # left behind
+    async def _go(self) -> None:
+        """Begin one run after another, until one of them waits."""
+        task, beginning = self._leader, self._beginning
+        assert task is not None
+        while beginning:
+            context = copy_context()  # what a run sets there is its own
+            work = beginning.popleft().work(task)
+            try:
+                waited = context.run(work.send, None)
+            except StopIteration:
+                if task.cancelling():  # it cancelled the task that it ran in, which shall not meet the next
+                    break
+                continue
+            self._follow(task)
+            await Rest(work, waited, context)
+            return
+        self._follow(task)
+        if task.cancelling():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+
+    def _follow(self, task: asyncio.Task[None]) -> None:
+        """Another goes on from here."""
+        if task is self._leader:
+            self._leader = None
+            if self._beginning:
+                self._lead()
+
+    def _gone(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        failed = task.cancelled() or task.exception() is not None  # of each: asyncio complains of one never looked at
-        if failed and self._failed is None:
-            self._failed = task
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_result(None)
+        self._follow(task)  # it may have failed
+        self._see(task)
+
+    def _recorded(self, recorded: asyncio.Future[None]) -> None:
+        count = self._recording.pop(recorded)
+        self._ending -= count
+        self._busy -= count
+        self._see(recorded)
+        self._move()
+
+    def _see(self, over: asyncio.Future[None]) -> None:
+        error = asyncio.CancelledError() if over.cancelled() else over.exception()
+        if error is not None and self._failed is None:
+            self._failed = error
+            self._move()
+
+    def _move(self) -> None:
+        if self._moved is not None and not self._moved.done():
+            self._moved.set_result(None)
+
+    async def _wait(self) -> None:
+        """Until something has changed."""
+        self._raise()
+        self._moved = self._loop.create_future()
+        await self._moved
+
+    def _raise(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+
+
+class Rest:
+    """What is left of work that has begun to wait, as something to await."""
+
+    __slots__ = ("_context", "_waited", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, None], waited: Any, context: Context) -> None:
+        self._work = work
+        self._waited = waited
+        self._context = context
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        work, waited, run = self._work, self._waited, self._context.run
+        while True:
+            sent, caught = None, None
+            try:
+                sent = yield waited
+            except BaseException as error:
+                caught = error
+            try:
+                waited = run(work.send, sent) if caught is None else run(work.throw, caught)
+            except StopIteration:
+                return
 
 
 async def turn(source: Source[U], runners: Mapping[str, Runner], clock: Clock, lanes: Lanes, logs: Logs) -> None:
-    """Until the source has no more: what is due, as far as there is room."""
-    while units := await source.take(await lanes.free()):
+    """Until the source has no more: what is due, as far as there is room.
+
+    It is taken while the verdicts of those before it are written, and starts when they are.
+    """
+    while units := await source.take(await lanes.soon()):
+        await lanes.free(len(units))
         for unit in units:
-            lane = UnitLane(source, clock, unit, lanes, logs)
-            lane.task = lanes.start(lane.work(runners[unit.service.kind]))
+            lanes.start(UnitLane(source, clock, unit, lanes, logs, runners[unit.service.kind]))
     await lanes.finish()
 
 
 class UnitLane(Lane, Generic[U]):
     """The lane of a unit, which it knows until that is recorded and no longer: nothing is left for the collector."""
 
-    __slots__ = ("_clock", "_lanes", "_logs", "_run", "_source", "_unit")
+    __slots__ = ("_clock", "_lanes", "_logs", "_run", "_runner", "_source", "_unit")
 
-    def __init__(self, source: Source[U], clock: Clock, unit: U, lanes: Lanes, logs: Logs) -> None:
+    def __init__(self, source: Source[U], clock: Clock, unit: U, lanes: Lanes, logs: Logs, runner: Runner) -> None:
         self.task = None
         self.cancelled = self.left = False
         self.insist = None
@@ -128,45 +227,49 @@ class UnitLane(Lane, Generic[U]):
         self._unit: U | None = unit
         self._lanes = lanes
         self._logs = logs
+        self._runner = runner
         self._run = ""
 
-    async def work(self, runner: Runner) -> None:
-        """One unit, from its attempt to its durable verdict."""
+    async def work(self, task: asyncio.Task[None]) -> None:
+        """One unit, from its attempt to its verdict, in a task that is its own as soon as it waits."""
         unit = self._unit
         assert unit is not None
-        result = await self._attempt(runner, unit)
+        result = await self._attempt(unit, task)
         if not self.left:
-            await self._record(unit, result)
+            self._record(unit, result)
         self._unit = None
 
-    async def _attempt(self, runner: Runner, unit: U) -> Result:
+    async def _attempt(self, unit: U, task: asyncio.Task[None]) -> Result:
         """Run it; -> its result, which is INTERRUPTED if it was us who broke it off."""
         service, logs = unit.service, self._logs
         context = unit.context(self, self.progressed)
         self._run = context.run_id
+        if self.cancelled:
+            return INTERRUPTED  # before it began
+        self.task = task
         try:
             self._lanes.expose(self)
             if service.jitter_s:
                 await self._clock.sleep(service.jitter_s * self._clock.rng.random())
-            return await runner.run(service, context, logs.open(service.name))
+            return await self._runner.run(service, context, logs.open(service.name))
         except asyncio.CancelledError:
             return INTERRUPTED
         finally:
             self._lanes.shelter(self)
             logs.progress.pop(self._run, None)
 
-    async def _record(self, unit: U, result: Result) -> None:
+    def _record(self, unit: U, result: Result) -> None:
         now = self._clock.now()
         verdict = Again(now) if result is INTERRUPTED else unit.judge(result, now, self._clock.rng)
-        await self._source.settle(unit, result, verdict)
+        self._lanes.record(self._source.settle(unit, result, verdict))
 
     def progressed(self, progress: Progress) -> None:
         self._logs.progressed(self._run, progress)
 
     def leave(self, result: Result) -> None:
-        """Another lane records what became of it."""
+        """It takes no room any more once that is recorded, and its task is left to it."""
         super().leave(result)
         unit, self._unit = self._unit, None
         if unit is not None:
-            self._lanes.forget(self)
-            self._lanes.start(self._record(unit, result))
+            self._lanes.shelter(self)
+            self._record(unit, result)

@@ -76,8 +76,12 @@ class Commits:
         execute = self.connection.execute
         if self._reserve is not None and not all(work.result for work in works if work.writes):
             self._reserve.demand()
+        before = self.connection.total_changes
         execute("BEGIN IMMEDIATE")
         values = self._run(works)
+        if self.connection.total_changes == before:
+            execute("COMMIT")  # of nothing, which needs no disk
+            return values
         execute("UPDATE stamp SET sequence = ?", (self.sequence + 1,))
         execute("COMMIT")
         self.sequence += 1

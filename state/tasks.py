@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from sqlite3 import Connection
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from sqlite3 import Connection, Cursor
 from typing import Any
 from zlib import crc32
 
@@ -16,29 +18,32 @@ from raptor.task import Move, State, Task, Try
 PRIORITIES = range(10)
 FIELDS = Task.__struct_fields__
 COLUMNS = ", ".join(f'"{name}"' for name in FIELDS)
-TAKEN = (
-    "id", "queue", "service", "data", "priority", "due", "created", "attempts", "max_attempts", "key", "key_until",
-    "parent", "active_s", "timeout_s", "timing", "started", "previous", "ended", "output", "error", "reason", "history",
-    "fence", "lease", "deaths", "suspect", "crc",
-)  # fmt: skip
 
 _DUE = (
     "SELECT * FROM (SELECT id FROM task WHERE state = 'ready' AND queue = :queue AND suspect = :suspects"
     " AND priority = {} AND due <= :now ORDER BY due, id LIMIT :room)"
 )
+_RARE = ("key", "key_until", "parent", "active_s", "timeout_s", "timing", "previous", "output", "error", "history")
+# One row for all of them, so that the thread takes the interpreter's lock once and not for each: beside a busy event
+# loop it would wait for it every time. quote() gives a float that reads back as the same one.
+_IN_TIME = f"id IN (SELECT id FROM ({' UNION ALL '.join(_DUE.format(p) for p in PRIORITIES)}) LIMIT :room)"
+DUE = (
+    "SELECT json_group_array(json_array(id, service, iif(typeof(data) = 'text', data, NULL), priority, quote(due),"
+    " quote(created), attempts, max_attempts, fence, crc,"
+    f""" {" AND ".join(f'"{name}" IS NULL' for name in _RARE)} AND deaths = 0 AND reason = ''))"""
+    f" FROM task WHERE {_IN_TIME}"
+)
+DUE_IDS = f"SELECT id FROM task WHERE {_IN_TIME}"
 TAKE = (
-    "UPDATE task SET state = 'taken', fence = fence + 1, owner = :owner, lease = :lease, started = :now"
-    f" WHERE id IN (SELECT id FROM ({' UNION ALL '.join(_DUE.format(p) for p in PRIORITIES)}) LIMIT :room)"
-    f" RETURNING {', '.join(repr(name).replace(chr(39), chr(34)) for name in TAKEN)}"
+    "UPDATE task SET state = 'taken', fence = fence + 1, owner = ?, lease = ?, started = ?"
+    " WHERE id IN (SELECT value FROM json_each(?))"
 )
 MOVED = (
-    "state", "due", "attempts", "previous", "started", "ended", "output", "error", "reason", "deaths", "suspect",
-    "history",
+    "state", "attempts", "previous", "started", "ended", "output", "error", "reason", "deaths", "suspect", "history",
 )  # fmt: skip
-SETTLE = (
-    f"UPDATE task SET {', '.join(f'{name} = ?' for name in MOVED)}, owner = NULL, lease = NULL, unwanted = 0"
-    " WHERE id = ? AND fence = ? AND state = 'taken'"
-)
+_SETTLE = f"UPDATE task SET {', '.join(f'{name} = ?' for name in MOVED)}, owner = NULL, lease = NULL, unwanted = 0"
+SETTLE = f"{_SETTLE}, due = ? WHERE state = 'taken' AND fence = ? AND id = ?"
+SETTLE_ALIKE = f"{_SETTLE} WHERE state = 'taken' AND fence = ? AND id IN (SELECT value FROM json_each(?))"
 AT_ONCE = 100  # rows in one statement
 PLAIN = (
     "INSERT INTO task (id, queue, service, data, priority, due, created, max_attempts, crc) VALUES (?,?,?,?,?,?,?,?,?)"
@@ -58,6 +63,9 @@ HOLDER = (
     " AND id <> ? ORDER BY state IN ('ready', 'taken') DESC, id DESC LIMIT 1"
 )
 
+_due = msgspec.json.Decoder(
+    list[tuple[int, str, str | None, int, float, float, int, int | None, int, int, bool]], strict=False
+)
 _tries = msgspec.json.Decoder(tuple[Try, ...])
 _starts = msgspec.json.Decoder(Starts)
 
@@ -111,17 +119,10 @@ def take(connection: Connection, want: Want, owner: str, now: float) -> tuple[li
         _note_starts(connection, want, started(starts, now, 0, want.per_s))
     if room <= 0:
         return [], more_at
-    given = {
-        "owner": owner, "lease": now + want.lease_s, "now": now, "queue": want.queue, "suspects": want.suspects,
-        "room": room,
-    }  # fmt: skip
-    rows = connection.execute(TAKE, given).fetchall()
-    if want.rate is not None and rows:
-        _note_starts(connection, want, started(starts, now, len(rows), want.per_s))
-    if len(rows) < room:
-        more_at = None
-    rows.sort(key=lambda row: (row[4], row[5], row[0]))
-    return [_taken(row, owner) for row in rows], more_at
+    given = _give(connection, want, room, owner, now)
+    if want.rate is not None and given:
+        _note_starts(connection, want, started(starts, now, len(given), want.per_s))
+    return given, None if len(given) < room else more_at
 
 
 def take_all(connection: Connection, wants: Sequence[Want], owner: str, now: float) -> Taken:
@@ -137,16 +138,17 @@ def take_all(connection: Connection, wants: Sequence[Want], owner: str, now: flo
 
 def settle(connection: Connection, moves: Sequence[Move], first: int, now: float) -> frozenset[int]:
     """Those that are still ours move on; successors are stored under ids from `first` on."""
-    stale: list[Move] = []
-    moved: list[Move] = list(moves)
-    rows = [_settled(move) for move in moves]
-    connection.execute("SAVEPOINT settling")
-    if rows and connection.executemany(SETTLE, rows).rowcount < len(rows):
-        connection.execute("ROLLBACK TO settling")  # one by one, to see which
-        moved = []
-        for move, row in zip(moves, rows, strict=True):
-            (moved if connection.execute(SETTLE, row).rowcount else stale).append(move)
-    connection.execute("RELEASE settling")
+    alike: defaultdict[tuple[Any, ...], list[Move]] = defaultdict(list)
+    for move in moves:
+        alike[_settled(move)].append(move)
+    refused: list[Move] = []
+    others: list[tuple[Move, tuple[Any, ...]]] = []
+    for row, group in alike.items():
+        if len(group) == 1 or group[0].state is State.READY or not _end_alike(connection, row, group):
+            others += [(move, (*row[:-1], move.due, row[-1], move.id)) for move in group]
+    if others and not _all_settled(connection, [row for _, row in others]):
+        refused = [move for move, row in others if not connection.execute(SETTLE, row).rowcount]
+    moved = [move for move in moves if not any(move is one for one in refused)] if refused else moves
     repeated = [move for move in moved if move.successor is not None]
     if repeated:
         successors = [move.successor for move in repeated if move.successor is not None]
@@ -154,7 +156,26 @@ def settle(connection: Connection, moves: Sequence[Move], first: int, now: float
     gone = [(move.id,) for move in moved if not move.keep]
     if gone:
         connection.executemany("DELETE FROM task WHERE id = ?", gone)
-    return frozenset(move.id for move in stale)
+    return frozenset(move.id for move in refused)
+
+
+def _end_alike(connection: Connection, row: tuple[Any, ...], group: list[Move]) -> bool:
+    """Tasks that end with the same values, in one statement; -> False, and nothing done, if one is not ours."""
+    ids = _list([move.id for move in group])
+    return _all_or_none(connection, len(group), lambda: connection.execute(SETTLE_ALIKE, (*row, ids)))
+
+
+def _all_settled(connection: Connection, rows: list[tuple[Any, ...]]) -> bool:
+    return _all_or_none(connection, len(rows), lambda: connection.executemany(SETTLE, rows))
+
+
+def _all_or_none(connection: Connection, count: int, change: Callable[[], Cursor]) -> bool:
+    connection.execute("SAVEPOINT settling")
+    complete = change().rowcount == count
+    if not complete:
+        connection.execute("ROLLBACK TO settling")
+    connection.execute("RELEASE settling")
+    return complete
 
 
 def extend(connection: Connection, holds: Sequence[Hold], until: float) -> Held:
@@ -215,9 +236,9 @@ def find(connection: Connection, query: Query) -> list[Task]:
     if query.owner_not is not None or query.lapsed is not None:
         given["state = 'taken' AND 1 = ?"] = 1
     conditions, values = list(given), list(given.values())
-    if query.ids:  # as one argument: of others SQLite takes only so many
+    if query.ids:
         conditions.append("id IN (SELECT value FROM json_each(?))")
-        values.append(msgspec.json.encode(query.ids).decode())
+        values.append(_list(query.ids))
     if query.states:  # spelled out, so that a partial index is found
         conditions.append(f"state IN ({', '.join(repr(State(state).value) for state in query.states)})")
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
@@ -302,35 +323,57 @@ def _row(task: Task, number: int, now: float, whole: bool) -> tuple[Any, ...]:
     return (*row, task.key, task.key_until, task.parent, task.active_s, task.timeout_s, task.timing)
 
 
+def _give(connection: Connection, want: Want, room: int, owner: str, now: float) -> list[Task]:
+    """Those that are due, given to their owner, in their order."""
+    lease = now + want.lease_s
+    asked = {"queue": want.queue, "suspects": want.suspects, "now": now, "room": room}
+    ((found,),) = connection.execute(DUE, asked).fetchall()
+    given: list[Task] = []
+    odd: list[int] = []
+    try:
+        for id, service, data, priority, due, created, attempts, max_attempts, fence, crc, plain in _due.decode(found):
+            # A damaged one is given all the same, and says so: it must not hold up those behind it.
+            if not plain or data is None or crc != checksum(id, want.queue, service, data):
+                odd.append(id)
+                continue
+            given.append(
+                Task(
+                    id=id, queue=want.queue, service=service, data=data, state=State.TAKEN, priority=priority, due=due,
+                    created=created, attempts=attempts, max_attempts=max_attempts, started=now, fence=fence + 1,
+                    owner=owner, lease=lease, suspect=want.suspects,
+                )
+            )  # fmt: skip
+    except UnicodeEncodeError:  # one of them is no text any more
+        given, odd = [], [row[0] for row in connection.execute(DUE_IDS, asked).fetchall()]
+    ids = [*odd, *(task.id for task in given)]
+    if ids:
+        connection.execute(TAKE, (owner, lease, now, _list(ids)))
+    if odd:
+        rows = connection.execute(
+            f"SELECT crc, {COLUMNS} FROM task WHERE id IN (SELECT value FROM json_each(?))", (_list(odd),)
+        )
+        given += [_checked(row) for row in rows.fetchall()]
+    given.sort(key=attrgetter("priority", "due", "id"))
+    return given
+
+
+def _checked(row: Sequence[Any]) -> Task:
+    task, history = _whole(row[1:]), row[1 + FIELDS.index("history")]
+    damaged = row[0] != checksum(task.id, task.queue, task.service, task.data) or _history(history) is None
+    return msgspec.structs.replace(task, reason="damaged") if damaged else task
+
+
+def _list(ids: Iterable[int]) -> str:
+    """As one argument: of others SQLite takes only so many."""
+    return f"[{','.join(map(str, ids))}]"
+
+
 def _settled(move: Move) -> tuple[Any, ...]:
+    """What it sets, but for the due time of those that come back, and the fence."""
     history = msgspec.json.encode(move.history).decode() if move.history else None
     return (
-        move.state.value, move.due, move.attempts, move.previous, move.started, move.ended, move.output, move.error,
-        move.reason, move.deaths, move.suspect, history, move.id, move.fence,
-    )  # fmt: skip
-
-
-def _taken(row: tuple[Any, ...], owner: str) -> Task:
-    (id, queue, service, data, priority, due, created, attempts, max_attempts, key, key_until, parent, active_s,
-     timeout_s, timing, begun, previous, ended, output, error, reason, history, fence, lease, deaths, suspect,
-     crc) = row  # fmt: skip
-    # A damaged one is given all the same, and says so: it must not hold up those behind it.
-    damaged = crc != checksum(id, queue, service, data)
-    if key is parent is active_s is timeout_s is timing is previous is history is None and not damaged:
-        return Task(  # as nearly all are
-            id=id, queue=queue, service=service, data=data, state=State.TAKEN, priority=priority, due=due,
-            created=created, attempts=attempts, max_attempts=max_attempts, started=begun, ended=ended, output=output,
-            error=error, reason=reason, fence=fence, owner=owner, lease=lease, deaths=deaths, suspect=bool(suspect),
-            key_until=key_until,
-        )  # fmt: skip
-    tries = _history(history)
-    damaged = damaged or tries is None
-    return Task(
-        id=id, queue=queue, service=service, data=data, state=State.TAKEN, priority=priority, due=due, created=created,
-        attempts=attempts, max_attempts=max_attempts, key=key, key_until=key_until, parent=parent, active_s=active_s,
-        timeout_s=timeout_s, timing=timing, started=begun, previous=previous, ended=ended, output=output, error=error,
-        history=tries or (), fence=fence, owner=owner, lease=lease, deaths=deaths, suspect=bool(suspect),
-        reason="damaged" if damaged else reason,
+        move.state.value, move.attempts, move.previous, move.started, move.ended, move.output, move.error, move.reason,
+        move.deaths, move.suspect, history, move.fence,
     )  # fmt: skip
 
 

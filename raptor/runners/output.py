@@ -55,7 +55,7 @@ class RunLog:
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = path if path is None or isinstance(path, Path) else Path(path)
 
-    def header(self, line: Callable[[], str]) -> None:
+    def header(self, line: Callable[[], str] | None) -> None:
         """A line for the file, ahead of the first output; a run that prints nothing leaves nothing."""
         self._header = line
 
@@ -168,6 +168,8 @@ class Recording:
         """The run is over; -> whether its file has to be completed."""
         self._log.recording = None
         self._log.over = True
+        if not self._log.total:
+            self._log.header(None)  # nothing leads back from here
         return self._log.path is not None and bool(self._log.total)
 
     async def complete(self) -> None:

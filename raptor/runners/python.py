@@ -10,7 +10,6 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Coroutine
-from functools import partial
 from types import CoroutineType
 from typing import Any, NamedTuple
 
@@ -37,6 +36,7 @@ class Plan(NamedTuple):
     function: Function
     shape: Shape
     isolated: bool
+    limit_s: float | None
 
 
 class Answer(NamedTuple):
@@ -73,12 +73,13 @@ class PythonRunner:
         loop = None if lane is None or lane.task is None else lane.task.get_loop()
         recording = Recording(log, context, self._clock, loop)
         try:
-            call = _call(plan, context, log)
+            if plan.shape.context is not None:
+                context = _bound(context, log)
             if not plan.shape.is_async:
-                return _result(await self._clock.offload(_in_thread, call, log), log)
+                return _result(await self._clock.offload(_in_thread, plan, context, log), log)
             if lane is not None:
-                return await _on_loop(call, lane, time_limit(service), log)
-            return await by_itself(lambda lane: _on_loop(call, lane, time_limit(service), log))
+                return await _on_loop(plan, context, lane, log)
+            return await by_itself(lambda lane: _on_loop(plan, context, lane, log))
         finally:
             if recording.end():
                 await recording.complete()
@@ -87,11 +88,12 @@ class PythonRunner:
         await self._process.close()
 
 
-async def _on_loop(call: Callable[[], Any], lane: Lane, limit_s: float | None, log: RunLog) -> Result:
+async def _on_loop(plan: Plan, context: Context, lane: Lane, log: RunLog) -> Result:
     """In the lane's own task, which never fails: asyncio lets SystemExit in a task end the loop."""
     OUTPUT.set(log)  # in the context of the lane, which is for this run alone
+    limit_s = plan.limit_s
     try:
-        value = await walk(_coroutine(call()), lane, limit_s)
+        value = await walk(_coroutine(plan.shape.call(plan.function, context)), lane, limit_s)
         if value is None and not log.total:
             return SILENT
         answer = Answer(returned(value), None, value)
@@ -169,22 +171,20 @@ def _plan(service: Service) -> Plan:
     if isolated and isinstance(problem := name_of(function), str):
         need = "isolate" if service.isolate else "the timeout of a sync function"
         raise BadInput(f"{where}: {need} needs a process of its own, which must import it by name: {problem}")
-    return Plan(service, function, form, isolated)
+    return Plan(service, function, form, isolated, time_limit(service))
 
 
-def _call(plan: Plan, context: Context, log: RunLog) -> Callable[[], Any]:
-    if plan.shape.context is None:
-        return plan.function if context.task is None else partial(plan.shape.call, plan.function, context)
-    bound = msgspec.structs.replace(
+def _bound(context: Context, log: RunLog) -> Context:
+    """A context that the function gets to see."""
+    return msgspec.structs.replace(
         context, log=logger(context.service, _Stream(log)), on_progress=_Latest(context.on_progress).offer
     )
-    return lambda: plan.shape.call(plan.function, bound)
 
 
-def _in_thread(call: Callable[[], Any], log: RunLog) -> Answer:
+def _in_thread(plan: Plan, context: Context, log: RunLog) -> Answer:
     OUTPUT.set(log)  # offloaded work has a context of its own
     try:
-        value = call()
+        value = plan.shape.call(plan.function, context)
     except BaseException as error:
         return Answer(*raised(error))
     if inspect.iscoroutine(value):
