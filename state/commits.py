@@ -15,6 +15,7 @@ from raptor.errors import NotWritten, RefusedState
 from raptor.state.reserve import FULL, Reserve
 
 C = TypeVar("C")
+MANY = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Work(Generic[C]):
     do: Callable[[C], Any]
     writes: bool = True
     result: bool = False  # of what runs already: on a full disk it may spend the reserve, and nothing else may
+    rows: int = MANY  # that it touches, more or less
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,7 @@ class FileStore(TasksToOwn, ReadStore):
     def __init__(self, home: Home) -> None:
         if not home.owned:
             raise RefusedState("closed", home.path, "was opened to be read only", "open it as its owner")
+        self.home = home
         floors = home.floors()
         self._heads, self._reserve = Heads(home.path, floors), Reserve(home.path)
         self._open: dict[str, Table[Any] | Database] = {}
@@ -189,7 +190,11 @@ class FileStore(TasksToOwn, ReadStore):
             case "scheduler_state":
                 return Table(path, SchedulerState, state=state, floor=floor, told=told, reserve=self._reserve)
             case _:
-                return Database(path, state=state, floor=floor, told=told, reserve=self._reserve)
+                clock = self.home.clock
+                assert clock is not None
+                return Database(
+                    path, state=state, floor=floor, told=told, reserve=self._reserve, monotonic=clock.monotonic
+                )
 
 
 def _starts(record: Record | None) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from raptor.errors import RefusedState
-from raptor.state.commits import Answer, C, Work
+from raptor.state.commits import MANY, Answer, C, Work
 
 T = TypeVar("T")
 
@@ -52,21 +52,50 @@ class Line(Protocol):
     def get_nowait(self) -> Any: ...
 
 
+LITTLE = 10  # rows that are written in the caller's thread
+QUICK_S = 0.002  # that the event loop may stand still for them
+
+
+class Here:
+    """Doing a little in the caller's thread, which two changes of thread would make twice as slow.
+
+    Only where the disk is quick: after a slow write it is the thread's again, until a few of those have passed.
+    """
+
+    def __init__(self, serve: Callable[[Sequence[Work[Any]]], list[Answer]], monotonic: Callable[[], float]) -> None:
+        self._serve = serve
+        self._monotonic = monotonic
+        self._slow_s = 0.0  # how long the slowest write of late took, fading
+
+    def do(self, works: Sequence[Work[Any]]) -> list[Answer] | None:
+        """The answers, or None: it is the thread's."""
+        self._slow_s *= 0.8
+        if self._slow_s > QUICK_S or sum([work.rows for work in works]) > LITTLE:
+            return None
+        began = self._monotonic()
+        answers = self._serve(works)
+        self._slow_s = max(self._slow_s, self._monotonic() - began)
+        return answers
+
+
 class Front(Generic[C]):
     """Hands works to a thread: what is asked in one turn of the event loop goes together, and shares a commit.
 
-    For one event loop. A forked child has no such thread, and is refused instead of waiting for ever.
+    With `here`, a little is done at once while that thread is at rest. For one event loop. A forked child has no such
+    thread, and is refused instead of waiting for ever.
     """
 
-    def __init__(self, name: object, put: Callable[[Order], None]) -> None:
+    def __init__(self, name: object, put: Callable[[Order], None], here: Here | None = None) -> None:
         self._name = name
         self._put = put
+        self._here = here
+        self._under_way = 0  # batches of the thread
         self._waiting: list[tuple[Work[C], asyncio.Future[Any]]] = []
         self._closed = False
         self._family = _FAMILY[0]
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def ask(self, do: Callable[[C], T], *, writes: bool = True, result: bool = False) -> T:
+    async def ask(self, do: Callable[[C], T], *, writes: bool = True, result: bool = False, rows: int = MANY) -> T:
         """Do it in the thread; -> what it gave, when that is durable. A cancelled wait leaves the work to finish."""
         if self._closed or self._family is not _FAMILY[0]:
             problem = "was closed" if self._closed else f"was opened by process {self._family.pid}, not by this child"
@@ -75,7 +104,7 @@ class Front(Generic[C]):
         if loop is None or loop.is_closed():  # asking for it each time would cost as much as the question
             loop = self._loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._waiting.append((Work(do, writes, result), future))
+        self._waiting.append((Work(do, writes, result, rows), future))
         if len(self._waiting) == 1:
             loop.call_soon(self._send)
         return cast("T", await future)
@@ -87,13 +116,26 @@ class Front(Generic[C]):
         self._send()
         self._closed = True
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._put(Close(_teller([future])))
+        self._put(Close(_tell(future.get_loop(), lambda answers: _settle([future], answers))))
         await future
 
     def _send(self) -> None:
         if self._waiting:
             waiting, self._waiting = self._waiting, []
-            self._put(Batch([work for work, _ in waiting], _teller([future for _, future in waiting])))
+            works, futures = [work for work, _ in waiting], [future for _, future in waiting]
+            answers = None if self._here is None or self._under_way else self._here.do(works)
+            if answers is None:
+                self._under_way += 1
+                self._put(Batch(works, self._teller(futures)))
+            else:
+                _settle(futures, answers)
+
+    def _teller(self, futures: list[asyncio.Future[Any]]) -> Callable[[list[Answer]], None]:
+        def told(answers: list[Answer]) -> None:
+            self._under_way -= 1
+            _settle(futures, answers)
+
+        return _tell(futures[0].get_loop(), told)
 
 
 class Server(threading.Thread):
@@ -144,12 +186,12 @@ def _drain(line: Line) -> list[Any]:
         return taken
 
 
-def _teller(futures: list[asyncio.Future[Any]]) -> Callable[[list[Answer]], None]:
-    loop = futures[0].get_loop()
+def _tell(loop: asyncio.AbstractEventLoop, told: Callable[[list[Answer]], None]) -> Callable[[list[Answer]], None]:
+    """To be called in a thread: `told` is called on the loop."""
 
     def tell(answers: list[Answer]) -> None:
         try:
-            loop.call_soon_threadsafe(_settle, futures, answers)
+            loop.call_soon_threadsafe(told, answers)
         except RuntimeError:
             pass  # the loop has closed: nobody waits any more
 

@@ -35,7 +35,7 @@ class Home:
         self.incarnation = incarnation
         self.clean = found.clean  # the last owner had closed it
         self._known = found.sequences
-        self._clock = clock
+        self.clock = clock
         self._lock = lock
 
     @classmethod
@@ -106,12 +106,12 @@ class Home:
 
     def anchor(self, sequences: Mapping[str, int], *, clean: bool) -> None:
         """Make it known, durably, how far the files are."""
-        assert self._clock is not None
+        assert self.clock is not None
         now = Anchor(
             state=self.state,
             owner=self.incarnation,
             clean=clean,
-            written=self._clock.now(),
+            written=self.clock.now(),
             sequences=dict(sequences),
         )
         try:

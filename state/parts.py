@@ -16,7 +16,7 @@ from raptor.task import Run, Slot
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-FORMAT = 2  # of a state directory: grows with the versions of any of its files
+FORMAT = 3  # of a state directory: grows with the versions of any of its files
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,8 @@ def _table(name: str, kind: type[msgspec.Struct]) -> Part:
     return Part((Shelf(name, kind, "key", "value"),), 1, lambda: (script,))
 
 
+SCRIPTS = ("001.sql", "002.sql", "003.sql")
+
 DEFINITIONS = Shelf("definitions", Definition, "key", "record")
 LINES = Shelf("lines", Line, "key", "record", since=2)
 RUNS = Shelf("run", Run, "id", "record")
@@ -78,5 +80,5 @@ SLOTS = Shelf("slot", Slot, None, "record")
 PARTS: dict[str, Part] = {
     "service_timing.sqlite": _table("service_timing", ServiceTiming),
     "scheduler_state.sqlite": _table("scheduler_state", SchedulerState),
-    "raptor.sqlite": Part((DEFINITIONS, LINES, RUNS, SLOTS), 2, lambda: (schema("001.sql"), schema("002.sql"))),
+    "raptor.sqlite": Part((DEFINITIONS, LINES, RUNS, SLOTS), 2, lambda: tuple(map(schema, SCRIPTS))),
 }

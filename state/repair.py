@@ -155,6 +155,9 @@ def _left(path: Path, *, sure: bool) -> Left:
         match cell.values:
             case (str(state), int(sequence)) if cell.rowid == 1 and is_id(state):
                 left.state, left.sequence = state, max(left.sequence, sequence)
+            case (str(state), int(sequence), int(task)) if cell.rowid == 1 and is_id(state):
+                left.state, left.sequence = state, max(left.sequence, sequence)
+                left.tasks.reached(task)
             case (str(key), int(rowid)) if not cell.rowid:
                 named[key] = max(rowid, named.get(key, 0))
                 entries[key, rowid] += 1

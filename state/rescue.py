@@ -41,10 +41,14 @@ class Rescue:
         self._broken: set[int] = set()
         self._sequence: int | None = None
 
+    def reached(self, last: int) -> None:
+        """No id up to this one is to be used again."""
+        self._sequence = max(last, self._sequence or 0)
+
     def see(self, cell: Cell) -> None:
         match cell.values:
-            case ("task", int(last)) if cell.rowid:
-                self._sequence = max(last, self._sequence or 0)
+            case ("task", int(last)) if cell.rowid:  # of a file before version 3
+                self.reached(last)
             case (str(), int(), int(), int() | float(), int(id)) if self._sure(cell):
                 self._said[id].add("ready")
             case (str(), "taken", int() | float(), int(id)) if self._sure(cell):
@@ -121,9 +125,7 @@ def insert(connection: Connection, rows: Iterable[dict[str, Value]], last: int) 
     """Write them into a new file, in which no id up to `last` is used again."""
     places = ", ".join("?" * len(COLUMNS))
     connection.executemany(f"INSERT INTO task ({NAMES}) VALUES ({places})", (tuple(row.values()) for row in rows))
-    connection.execute("DELETE FROM sqlite_sequence WHERE name = 'task'")
-    if last:
-        connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('task', ?)", (last,))
+    connection.execute("UPDATE stamp SET task = ?", (last,))
 
 
 def _fits(name: str, value: Value) -> bool:

@@ -12,7 +12,7 @@ from raptor.state import tasks
 from raptor.state.base import Receipt
 from raptor.state.commits import Commits
 from raptor.state.connection import writing
-from raptor.state.front import Close, Front, Server
+from raptor.state.front import Close, Front, Here, Server
 from raptor.state.parts import PARTS, RUNS, SLOTS
 from raptor.state.reserve import Reserve
 from raptor.state.seal import seal
@@ -32,12 +32,14 @@ class Database:
         floor: int = 0,
         told: Callable[[int], None] = lambda _: None,
         reserve: Reserve | None = None,
+        monotonic: Callable[[], float] | None = None,
     ) -> None:
         connection = writing(path, state, PARTS[path.name].versions(), floor=floor)
         self.commits = Commits(connection, path, told, reserve)
         self._server = Server(path.stem, self.commits.together, connection.close)
         self._server.start()
-        self._front: Front[Connection] = Front(path, self._server.put)
+        here = None if monotonic is None else Here(self.commits.together, monotonic)
+        self._front: Front[Connection] = Front(path, self._server.put, here)
         self.ask = self._front.ask
         self._last = tasks.last_id(connection)
 
@@ -58,7 +60,7 @@ class Database:
         def write(connection: Connection) -> list[Receipt]:
             return tasks.put(connection, new, self._reserved(len(new)), now, replace)
 
-        return await self._front.ask(write)
+        return await self._front.ask(write, rows=len(new))
 
     async def settle(self, moves: Sequence[Move], *, now: float) -> frozenset[int]:
         successors = sum(move.successor is not None for move in moves)
@@ -66,7 +68,7 @@ class Database:
         def write(connection: Connection) -> frozenset[int]:
             return tasks.settle(connection, moves, self._reserved(successors), now)
 
-        return await self._front.ask(write, result=True)
+        return await self._front.ask(write, result=True, rows=len(moves) + successors)
 
     def _reserved(self, count: int) -> int:
         """The first of so many ids that nobody had before, even if what they are for is rolled back."""

@@ -71,14 +71,14 @@ _starts = msgspec.json.Decoder(Starts)
 
 
 def last_id(connection: Connection) -> int:
-    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'task'").fetchone()
-    return 0 if row is None else int(row[0])
+    return int(connection.execute("SELECT task FROM stamp").fetchone()[0])
 
 
 def put(
     connection: Connection, tasks: Sequence[Task], first: int, now: float, replace: bool, after: Sequence[int] = ()
 ) -> list[Receipt]:
     """Store them under ids from `first` on, which nobody else uses; `after` are the tasks that they repeat."""
+    connection.execute("UPDATE stamp SET task = ?", (first + len(tasks) - 1,))
     placed: list[Receipt] = []
     plain: list[tuple[Any, ...]] = []
     for number, task in enumerate(tasks, first):

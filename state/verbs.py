@@ -81,7 +81,7 @@ class TasksToOwn(TasksToRead):
         return placed
 
     async def take(self, wants: Sequence[Want], *, owner: str, now: float) -> Taken:
-        return await self._database.ask(lambda connection: tasks.take_all(connection, wants, owner, now))
+        return await self._database.ask(lambda connection: tasks.take_all(connection, wants, owner, now), rows=1)
 
     async def settle(self, moves: Sequence[Move], *, now: float) -> frozenset[int]:
         check(move.successor for move in moves if move.successor is not None)
@@ -90,7 +90,9 @@ class TasksToOwn(TasksToRead):
         return stale
 
     async def extend(self, holds: Sequence[Hold], *, until: float) -> Held:
-        return await self._database.ask(lambda connection: tasks.extend(connection, holds, until), result=True)
+        return await self._database.ask(
+            lambda connection: tasks.extend(connection, holds, until), result=True, rows=len(holds)
+        )
 
     async def cancel(self, ids: Sequence[int], *, now: float, reason: str) -> dict[int, State]:
         return await self._database.ask(lambda connection: tasks.cancel(connection, ids, now, reason))

@@ -20,6 +20,7 @@ from raptor.errors import RefusedState
 from raptor.rows import Line
 from raptor.state.base import Query
 from raptor.state.home import Home
+from raptor.state.connection import schema
 from raptor.state.parts import PARTS
 from raptor.state.repair import Report, repair
 from raptor.state.rescue import COLUMNS, GAP, SHOWN, Rescue
@@ -60,7 +61,7 @@ def named(report: Report, ids: Sequence[int], others: int = 0) -> bool:
 
 def test_a_row_is_read_in_the_order_of_the_schema() -> None:
     with closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript("".join(PARTS[NAME].versions()))
+        connection.executescript("".join((schema("stamp.sql"), *PARTS[NAME].versions())))
         columns = connection.execute("PRAGMA table_info(task)").fetchall()
     assert tuple(name for _, name, *_ in columns) == COLUMNS
 
