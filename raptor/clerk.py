@@ -34,7 +34,8 @@ class Clerk:
         self._events = events
         self.durably = Durably("worker", clock, events)
         self._loop = asyncio.get_running_loop()
-        self._page: Page | None = None
+        self._page: Page | None = None  # that is open
+        self._last: Page | None = None
         self._writing: set[asyncio.Task[None]] = set()
 
     def enter(self, ended: Iterable[Ended]) -> asyncio.Future[None]:
@@ -44,15 +45,15 @@ class Clerk:
         """
         page = self._page
         if page is None:
-            page = self._page = Page([], self._loop.create_future(), self._loop.create_future())
+            page = self._page = self._last = Page([], self._loop.create_future(), self._loop.create_future())
             self._loop.call_soon(self._turn_page)
         page.ended.extend(ended)
         return page.recorded
 
     async def handed_in(self) -> None:
         """Wait until the store was asked to write what has ended: what is asked of it next shares that commit."""
-        if self._page is not None:
-            await self._page.handed_in
+        if self._last is not None and not self._last.handed_in.done():
+            await self._last.handed_in
 
     def tell_started(self, units: Iterable[Assignment]) -> None:
         if self._events.heard("task_started"):
@@ -92,7 +93,8 @@ class Clerk:
             ]
             stale = await self.durably(write)
         except Exception as error:
-            handed_in.cancel()
+            if not handed_in.done():
+                handed_in.set_result(None)
             recorded.set_exception(error)
             return
         finally:

@@ -27,6 +27,8 @@ Span = str | float | timedelta
 ATTEMPTS = 3
 ANCHORS = (None, *get_args(Anchor))
 MOST_ATTEMPTS = 1_000_000
+PLAIN = {"in_", "queue", "priority", "key", "key_for", "max_attempts", "active", "timeout", "parent", "force"}
+"""Options of a task that is due once, now or after a time."""
 
 
 class Order(TypedDict, total=False):
@@ -64,7 +66,9 @@ def task_for(
         if order.get("force") and service not in catalogue
         else catalogue.find(service)
     )
-    queue = check_name(order.get("queue") or known.queue)
+    queue = order.get("queue") or known.queue
+    if queue != known.queue:
+        check_name(queue)
     due, repeat = _times(order, now)
     priority = _or(order.get("priority"), known.priority)
     if not (isinstance(priority, int) and not isinstance(priority, bool) and 0 <= priority <= 9):
@@ -94,8 +98,8 @@ def task_for(
 
 def _times(order: Order, now: float) -> tuple[float, Repeat | None]:
     """When it is due first, and how it repeats."""
-    if not order:
-        return rounded(now), None
+    if order.keys() <= PLAIN:
+        return rounded(now + (_span(order, "in_") or 0.0)), None
     at, delay, cron, every = order.get("at"), _span(order, "in_"), order.get("cron"), _span(order, "every")
     if at is not None and delay is not None:
         raise BadInput("a time and a delay: give one of `at` and `in`")
@@ -142,6 +146,8 @@ def _span(order: Order, name: str) -> float | None:
     value: Any = order.get(name)
     if value is None:
         return None
+    if type(value) is float and 0 <= value <= LONGEST_S:
+        return value
     try:
         return float(value) if _is_span(value) else 0.0 if value in ("0", "0s") else seconds(value)
     except BadInput as error:

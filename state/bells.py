@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
+NEVER = float("inf")
+
 
 class Bells:
     """All who listen. For one event loop."""
@@ -22,7 +24,7 @@ class Bells:
         if self._bells:
             earliest: dict[str, float] = {}
             for queue, due in news:
-                if due < earliest.get(queue, float("inf")):
+                if due < earliest.get(queue, NEVER):
                     earliest[queue] = due
             for bell in self._bells:
                 bell.hear(earliest)
@@ -38,7 +40,8 @@ class LocalBell:
 
     def hear(self, news: Mapping[str, float]) -> None:
         for queue, due in news.items():
-            self._news[queue] = min(due, self._news.get(queue, due))
+            if due < self._news.get(queue, NEVER):
+                self._news[queue] = due
         if self._news:
             self._heard.set()
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -20,12 +22,21 @@ MANY = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Work(Generic[C]):
-    """Something to do with a connection. It may be done twice, the first time rolled back."""
+    """Something to do with a connection. It may be done twice, the first time rolled back.
 
-    do: Callable[[C], Any]
+    `do` gets what was given to each of the works that wait together and are done by it, and answers each.
+    """
+
+    do: Callable[[C, list[Any]], Sequence[Any]]
+    given: Any
     writes: bool = True
     result: bool = False  # of what runs already: on a full disk it may spend the reserve, and nothing else may
     rows: int = MANY  # that it touches, more or less
+
+
+def one_by_one(connection: C, works: list[Callable[[C], Any]]) -> list[Any]:
+    """Do works that have nothing in common."""
+    return [work(connection) for work in works]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +83,12 @@ class Commits:
         return [Answer(value) for value in values]
 
     def _run(self, works: Sequence[Work[sqlite3.Connection]]) -> list[Any]:
-        return [work.do(self.connection) for work in works]
+        if len(works) == 1:
+            return [*works[0].do(self.connection, [works[0].given])]
+        values: list[Any] = []
+        for do, alike in groupby(works, key=attrgetter("do")):
+            values += do(self.connection, [work.given for work in alike])
+        return values
 
     def _commit(self, works: Sequence[Work[sqlite3.Connection]]) -> list[Any]:
         execute = self.connection.execute

@@ -204,6 +204,6 @@ def _starts(record: Record | None) -> bool:
 
 def _try(work: Work[None]) -> Answer:
     try:
-        return Answer(work.do(None))
+        return Answer(*work.do(None, [work.given]))
     except BaseException as caught:  # somebody waits for it
         return Answer(error=caught)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from raptor.errors import RefusedState
-from raptor.state.commits import MANY, Answer, C, Work
+from raptor.state.commits import MANY, Answer, C, Work, one_by_one
 
 T = TypeVar("T")
 
@@ -97,6 +97,9 @@ class Front(Generic[C]):
 
     async def ask(self, do: Callable[[C], T], *, writes: bool = True, result: bool = False, rows: int = MANY) -> T:
         """Do it in the thread; -> what it gave, when that is durable. A cancelled wait leaves the work to finish."""
+        return cast("T", await self.hand_in(Work(one_by_one, do, writes, result, rows)))
+
+    def hand_in(self, work: Work[C]) -> asyncio.Future[Any]:
         if self._closed or self._family is not _FAMILY[0]:
             problem = "was closed" if self._closed else f"was opened by process {self._family.pid}, not by this child"
             raise RefusedState("closed", self._name, problem, "open the state directory again")
@@ -104,10 +107,10 @@ class Front(Generic[C]):
         if loop is None or loop.is_closed():  # asking for it each time would cost as much as the question
             loop = self._loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._waiting.append((Work(do, writes, result, rows), future))
+        self._waiting.append((work, future))
         if len(self._waiting) == 1:
             loop.call_soon(self._send)
-        return cast("T", await future)
+        return future
 
     async def close(self) -> None:
         """Let what was asked be done, take no more, and wait until the file is closed."""

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
+from typing import cast
 
 from raptor.rows import Definition, Line
 from raptor.state import tasks
 from raptor.state.base import Receipt
-from raptor.state.commits import Commits
+from raptor.state.commits import Commits, Work
 from raptor.state.connection import writing
 from raptor.state.front import Close, Front, Here, Server
 from raptor.state.parts import PARTS, RUNS, SLOTS
@@ -42,6 +43,7 @@ class Database:
         self._front: Front[Connection] = Front(path, self._server.put, here)
         self.ask = self._front.ask
         self._last = tasks.last_id(connection)
+        self._put = self._write_puts  # one object, by which those that wait together are known
 
     async def change(self, table: str, changes: Sequence[tuple[str, Definition | Line | None]]) -> None:
         """Write or delete definitions, all in one commit."""
@@ -57,10 +59,11 @@ class Database:
         await self._front.ask(write)
 
     async def put(self, new: Sequence[Task], *, now: float, replace: bool) -> list[Receipt]:
-        def write(connection: Connection) -> list[Receipt]:
-            return tasks.put(connection, new, self._reserved(len(new)), now, replace)
+        work = Work(self._put, tasks.Put(new, now, replace), rows=len(new))
+        return cast("list[Receipt]", await self._front.hand_in(work))
 
-        return await self._front.ask(write, rows=len(new))
+    def _write_puts(self, connection: Connection, puts: list[tasks.Put]) -> list[list[Receipt]]:
+        return tasks.put_all(connection, puts, self._reserved(sum([len(put.tasks) for put in puts])))
 
     async def settle(self, moves: Sequence[Move], *, now: float) -> frozenset[int]:
         successors = sum(move.successor is not None for move in moves)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from raptor.state.commits import Answer, Commits, Work
+from raptor.state.commits import Answer, Commits, Work, one_by_one
 from raptor.state.connection import writing
 from raptor.state.front import Batch, Close, Front, Order, attend
 from raptor.state.parts import PARTS, Shelf
@@ -182,7 +182,8 @@ class _Connection(SqliteMultithread):
             case "--close--":
                 return Close(answer)
             case "--commit--":
-                return Batch([Work(lambda _: (), writes=False)], answer)
+                return Batch([Work(one_by_one, lambda _: (), writes=False)], answer)
             case _:
                 # CREATE IF NOT EXISTS is its first word to every file: an opening, which must not wait for room.
-                return Batch([Work(do, writes=statement[:6] != "SELECT", result=statement[:6] == "CREATE")], answer)
+                opens = statement[:6] == "CREATE"
+                return Batch([Work(one_by_one, do, writes=statement[:6] != "SELECT", result=opens)], answer)

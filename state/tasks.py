@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from sqlite3 import Connection, Cursor
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -74,18 +74,28 @@ def last_id(connection: Connection) -> int:
     return int(connection.execute("SELECT task FROM stamp").fetchone()[0])
 
 
-def put(
-    connection: Connection, tasks: Sequence[Task], first: int, now: float, replace: bool, after: Sequence[int] = ()
-) -> list[Receipt]:
-    """Store them under ids from `first` on, which nobody else uses; `after` are the tasks that they repeat."""
-    connection.execute("UPDATE stamp SET task = ?", (first + len(tasks) - 1,))
-    placed: list[Receipt] = []
+class Put(NamedTuple):
+    """Tasks that are stored all or none."""
+
+    tasks: Sequence[Task]
+    now: float
+    replace: bool = False
+    after: Sequence[int] = ()  # the tasks that they repeat
+
+
+def put_all(connection: Connection, puts: Sequence[Put], first: int) -> list[list[Receipt]]:
+    """Store them under ids from `first` on, which nobody else uses; those that need nothing else in few statements."""
+    answers: list[list[Receipt]] = []
     plain: list[tuple[Any, ...]] = []
-    for number, task in enumerate(tasks, first):
-        if task.key is not None:
-            before = after[number - first] if after else 0
-            placed.append(_put_keyed(connection, task, number, now, replace, before))
-        else:
+    number = first - 1
+    for tasks, now, replace, after in puts:
+        placed: list[Receipt] = []
+        for place, task in enumerate(tasks):
+            number += 1
+            if task.key is not None:
+                before = after[place] if after else 0
+                placed.append(_put_keyed(connection, task, number, now, replace, before))
+                continue
             whole = _needs_whole(task)
             row = _row(task, number, now, whole)
             if whole:
@@ -93,12 +103,14 @@ def put(
             else:
                 plain.append(row)
             placed.append(Receipt(number, True))
+        answers.append(placed)
     rest = len(plain) % AT_ONCE
     for start in range(rest, len(plain), AT_ONCE):
         connection.execute(PLAIN_MANY, [value for row in plain[start : start + AT_ONCE] for value in row])
     if rest:
         connection.executemany(PLAIN, plain[:rest])
-    return placed
+    connection.execute("UPDATE stamp SET task = ?", (number,))
+    return answers
 
 
 def take(connection: Connection, want: Want, owner: str, now: float) -> tuple[list[Task], float | None]:
@@ -152,7 +164,7 @@ def settle(connection: Connection, moves: Sequence[Move], first: int, now: float
     repeated = [move for move in moved if move.successor is not None]
     if repeated:
         successors = [move.successor for move in repeated if move.successor is not None]
-        put(connection, successors, first, now, replace=False, after=[move.id for move in repeated])
+        put_all(connection, [Put(successors, now, after=[move.id for move in repeated])], first)
     gone = [(move.id,) for move in moved if not move.keep]
     if gone:
         connection.executemany("DELETE FROM task WHERE id = ?", gone)
