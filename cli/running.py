@@ -144,15 +144,19 @@ def resume(session: Session, name: str, queue: bool) -> None:
 
 def _hold(session: Session, name: str, queue: bool, *, paused: bool, note: str) -> dict[str, Any] | None:
     """Hold what has that name, or let it go; None: it is a queue."""
-    from raptor.errors import NoSuchName
+    from raptor.errors import NoSuchName, did_you_mean
 
     if not queue:
         try:
             return session.call("pause", name=name, note=note) if paused else session.call("resume", name=name)
         except (NoSuchName, Refused) as error:
-            known = [one["queue"] for one in session.call("queues")["queues"]]
-            if getattr(error, "code", 4) != 4 or name not in known:
+            if getattr(error, "code", 4) != 4:
                 raise
+            known = [one["queue"] for one in session.call("queues")["queues"]]
+            if name not in known:
+                if not did_you_mean(name, known):
+                    raise
+                raise NoSuchName("scheduler, service or queue", name, known) from None
     session.call("queue", name=name, paused=paused, note=note)
     return None
 

@@ -218,11 +218,15 @@ def test_data_come_as_json_from_a_file_from_a_pipe_or_field_by_field(project: Pr
         (["retry", "--all", "--queue", "mial"], 4, "no queue named 'mial'"),
         (["drop", "--all", "--service", "addd"], 4, "no service named 'addd'"),
         (["queues", "defualt"], 4, "no queue named 'defualt': did you mean 'default'?"),
-        (["queues", "--pause"], 2, "name the queue that is to be set"),
+        (["queues", "--rate", "1/s"], 2, "name the queue that is to be set"),
+        (["queues", "default", "--pause"], 2, "`raptor pause default` holds a queue"),
+        (["queues", "--resume"], 2, "`raptor resume NAME` lets it go on"),
         (["queues", "default", "--rate", "fast"], 2, "rate: so many starts in a time"),
         (["queues", "default", "--concurrency", "0"], 2, "concurrency: a whole number from 1, not 0"),
         (["queues", "default", "--lease", "60"], 2, "60"),
-        (["pause", "nothing"], 4, "nothing"),
+        (["pause", "nothing"], 4, "no scheduler or service named 'nothing'"),
+        (["pause", "defalt"], 4, "no scheduler, service or queue named 'defalt': did you mean 'default'?"),
+        (["pause", "letter"], 4, "no scheduler lists that service; `raptor pause mail` holds the queue of its tasks"),
         (["work", "a b"], 2, "a b"),
         (["work", "--processors", "0"], 2, "processors"),
         (["work", "--grace", "5"], 2, "5"),
@@ -368,9 +372,9 @@ def test_a_paused_queue_keeps_its_tasks(project: Project) -> None:
     assert "mail ◑ paused 1 ready" in project.ok("status")
     assert project.run("resume", "mail").stderr == "resumed mail (a queue)\n"
     running.wait_for("letter #1 ✓ ok")
-    project.ok("queues", "mail", "--pause")
+    project.run("pause", "mail", check=True)
     assert work(project, "mail", "--burst").end() == 0
-    project.ok("queues", "mail", "--resume")
+    project.run("resume", "mail", check=True)
     assert "paused" not in project.ok("queues")
 
 
