@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -229,6 +230,7 @@ def test_data_come_as_json_from_a_file_from_a_pipe_or_field_by_field(project: Pr
         (["pause", "letter"], 4, "no scheduler lists that service; `raptor pause mail` holds the queue of its tasks"),
         (["work", "a b"], 2, "a b"),
         (["work", "--processors", "0"], 2, "processors"),
+        (["work", "--metrics", "9464"], 2, "--metrics: a host and a port such as 127.0.0.1:9464 are"),
         (["work", "--grace", "5"], 2, "5"),
     ],
 )  # fmt: skip
@@ -376,6 +378,29 @@ def test_a_paused_queue_keeps_its_tasks(project: Project) -> None:
     assert work(project, "mail", "--burst").end() == 0
     project.run("resume", "mail", check=True)
     assert "paused" not in project.ok("queues")
+
+
+@pytest.mark.parametrize("words", [["work"], ["start", "main", "--interval", "1h"]], ids=lambda words: words[0])
+def test_metrics_are_answered_where_a_flag_says(project: Project, words: list[str]) -> None:
+    process = Process([*RAPTOR, *words, "--metrics", "127.0.0.1:0"], project.folder, {})
+    project.processes.append(process)
+    url = process.wait_for("metrics on http://127.0.0.1:").removeprefix("metrics on ")
+    assert not url.endswith(":0/metrics")
+    assert b"raptor_queue_running_workers 1.0" in urlopen(url, timeout=20).read()
+    project.run("reload", check=True)
+    refused = project.run("start", "other", "--metrics", "127.0.0.1:1")
+    assert refused.returncode == 6
+    assert "answers for metrics on 127.0.0.1:0: `raptor stop`, and start it again" in refused.stderr
+    assert project.run("work", "--detach", "--metrics", "127.0.0.1:0").returncode == 0  # as it has them
+
+
+def test_a_detached_node_has_the_flag_too_and_one_without_metrics_says_so(project: Project) -> None:
+    project.run("work", "--detach", check=True)
+    refused = project.run("work", "--metrics", "127.0.0.1:0")
+    assert (refused.returncode, "answers for no metrics" in refused.stderr) == (6, True)
+    project.run("stop", check=True)
+    project.run("work", "--detach", "--metrics", "127.0.0.1:0", check=True)
+    assert "metrics on http://127.0.0.1:" in project.ok("logs")
 
 
 def test_after_kill_9_the_task_runs_again(project: Project) -> None:
