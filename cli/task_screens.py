@@ -186,11 +186,21 @@ def show_queues(session: Session, answer: Answer, *, running: bool) -> None:
     for one in found:
         counts = [Cell(str(one[key]), BAD if key == "dead" and one[key] else "") for key in numbers]
         late = "-" if one["late_s"] is None or one["late_s"] < 1 else rough(one["late_s"])
-        rows.append([Cell(one["queue"], "bold"), *counts, late, Cell(limits(one), WARN if one["paused"] else "")])
-    table(session, ("QUEUE", *map(str.upper, numbers), "LATE", "LIMITS"), rows)
+        set_so = Cell(limits(one), WARN if one["paused"] else "")
+        rows.append([Cell(one["queue"], "bold"), *counts, speed(one["done_per_s"]), late, set_so])
+    table(session, ("QUEUE", *map(str.upper, numbers), "RATE", "LATE", "LIMITS"), rows)
     hint = _hint(answer, running)
     if hint:
         click.echo(hint, err=True)
+
+
+def speed(done_per_s: float | None) -> str:
+    """How many tasks were done in a second, or in a minute where they are few."""
+    if not done_per_s:
+        return "-"
+    if done_per_s < 1:
+        return f"{done_per_s * 60:.0f}/min"
+    return f"{done_per_s:.0f}/s" if done_per_s >= 9.95 else f"{done_per_s:.1f}/s"
 
 
 def limits(line: Answer) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from raptor.actor import Caller
 from raptor.queues import Queue
 from raptor.runners import Desk
+from raptor.tally import TimedTally
 from raptor.turn import turn
 from raptor.turning import NewCatalogue, Turning
 from raptor.workshop import Workshop
@@ -36,6 +38,8 @@ class Worker(Turning):
     ) -> None:
         self._processors = processors
         self._queue = Queue(workshop, desk, self.runtime.clock, self.runtime.events, queues)
+        self._queue.tallies.default_factory = partial(TimedTally, self.runtime.clock.monotonic)
+        self._only = None if queues is None else list(queues)
         self.begin(workshop, processors)
 
     async def work(self, resources: Mapping[str, Any]) -> None:
@@ -70,6 +74,7 @@ class Worker(Turning):
         return {
             "state": "stopping" if self._stopping else "opening" if self._opening else "running",
             "processors": self._processors,
+            "only": self._only,  # what it was started for; None: all queues
             "queues": self._queue.names,
             "running": sorted(self._queue.running),
             "expected": self._queue.expected,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import sqlite3
 import subprocess
@@ -343,7 +344,7 @@ def test_settings_of_a_queue_hold(project: Project) -> None:
     assert project.run("queues").stderr == "no queues yet: raptor put SERVICE makes one\n"
     project.ok("queues", "mail", "--concurrency", "2", "--rate", "100/min", "--lease", "30s", "--max-attempts", "5")
     set_so = "2 at a time, 100/min, lease 30s, 5 attempts"
-    assert f"mail 0 0 0 0 0 - {set_so}" in project.ok("queues")
+    assert f"mail 0 0 0 0 0 - - {set_so}" in project.ok("queues")
     put(project, "letter", "to=a")
     assert shown(project, 1)["max_attempts"] == 5
     running = node(project)
@@ -358,9 +359,30 @@ def test_settings_of_a_queue_hold(project: Project) -> None:
 
 def test_queues_of_the_settings_file_are_shown(project: Project) -> None:
     (project.folder / "raptor.toml").write_text('module = "services"\n[queues.slow]\nrate = "5/10min"\n')
-    assert "slow 0 0 0 0 0 - 5/10m" in project.ok("queues")
+    assert "slow 0 0 0 0 0 - - 5/10m" in project.ok("queues")
     node(project)
-    assert "slow 0 0 0 0 0 - 5/10m" in project.ok("queues")
+    assert "slow 0 0 0 0 0 - - 5/10m" in project.ok("queues")
+
+
+def test_the_rate_of_a_queue_is_shown_while_its_worker_runs(project: Project) -> None:
+    put(project, "quick")
+    assert "QUEUE READY TAKEN DELAYED DONE DEAD RATE LATE LIMITS" in project.ok("queues")
+    assert project.json("queues")["queues"][0]["done_per_s"] is None
+    running = node(project)
+    running.wait_for("quick #1 ✓ ok")
+    eventually(lambda: re.search(r"default 0 0 0 1 0 (\d+/min|1.0/s) - -", project.ok("queues")), "no rate")
+    assert 0 < project.json("queues")["queues"][0]["done_per_s"] <= 1
+
+
+def test_what_a_reload_read_of_the_worker_is_for_the_next(project: Project) -> None:
+    settings = 'module = "services"\n[worker]\nqueues = ["{}"]\nprocessors = {}\n'
+    (project.folder / "raptor.toml").write_text(settings.format("default", 7))
+    node(project)
+    (project.folder / "raptor.toml").write_text(settings.format("mail", 9))
+    project.run("reload", check=True)
+    assert project.json("queues")["worker"] == {"processors": 7, "queues": ["default"]}
+    refused = project.run("work", "mail", "--processors", "7", "--detach")
+    assert (refused.returncode, "turns only default: change [worker]" in refused.stderr) == (6, True)
 
 
 def test_a_paused_queue_keeps_its_tasks(project: Project) -> None:
