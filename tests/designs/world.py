@@ -15,9 +15,9 @@ from raptor.rows import Definition, SchedulerState, ServiceTiming
 from raptor.runners import Context
 from raptor.runners.python import PythonRunner
 from raptor.service import Service
-from raptor.state.base import Record
+from raptor.state.base import Query, Record
 from raptor.state.memory import MemoryStore
-from raptor.task import Run, Slot
+from raptor.task import Run, Slot, Task
 from tests.designs.branch import TEN, BranchNode
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -55,6 +55,9 @@ class Handle:
 
     async def stat(self, *, now: float) -> Any:
         return await self._read(self.image.stat(now=now))
+
+    async def find(self, query: Query) -> list[Task]:
+        return await self.image.find(query)
 
     async def prune(self, *, before: float, keep: int) -> int:
         return await self.image.prune(before=before, keep=keep)
@@ -101,7 +104,7 @@ class Process(BranchNode):
     branch = "schedulers"
 
     def __init__(self, world: World, *, writes: int | None = None) -> None:
-        self.store = Handle(world.image, writes=writes)  # all but the verbs on tasks, which nobody asks for here
+        self.store = Handle(world.image, writes=writes)  # of the verbs on tasks only what history asks
         super().__init__(world, self.store)
 
     def _runner(self) -> PythonRunner:

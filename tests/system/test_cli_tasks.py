@@ -382,7 +382,30 @@ def test_what_a_reload_read_of_the_worker_is_for_the_next(project: Project) -> N
     project.run("reload", check=True)
     assert project.json("queues")["worker"] == {"processors": 7, "queues": ["default"]}
     refused = project.run("work", "mail", "--processors", "7", "--detach")
-    assert (refused.returncode, "turns only default: change [worker]" in refused.stderr) == (6, True)
+    assert (refused.returncode, "turns only default: change [worker]" in refused.stderr) == (
+        6,
+        True,
+    )
+
+
+def test_history_and_failures_say_where_the_runs_of_tasks_are(project: Project) -> None:
+    project.run("run", "quick", check=True)
+    assert project.run("history").stderr == ""
+    put(project, "add", "a=1")
+    put(project, "broken")
+    assert work(project, "--burst").end() == 1
+    said = project.run("history", "add")
+    assert said.stdout == ""
+    assert said.stderr == (
+        "no runs by a scheduler or by hand yet\nHint: raptor tasks --service add has what ran as a task\n"
+    )
+    assert project.run("history").stderr == "Hint: raptor tasks has what ran as a task\n"
+    assert project.run("history", "quick").stderr == ""
+    assert project.run("logs", "--failed", "broken").stderr == (
+        "no failed runs\nHint: raptor dead --service broken has what ran as a task\n"
+    )
+    assert project.run("history", "add", "--failed").stderr == "no failed runs\n"
+    assert project.json("history", "add")["has_tasks"] is True
 
 
 def test_a_paused_queue_keeps_its_tasks(project: Project) -> None:
