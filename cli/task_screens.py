@@ -230,5 +230,6 @@ def _hint(answer: Answer, running: bool) -> str:
         return "Hint: raptor work"
     idle = [name for name in waiting if worker and worker["queues"] and name not in worker["queues"]]
     if idle or (waiting and worker and not worker["processors"]):
-        return f"Hint: the node takes nothing from {', '.join(idle or waiting)}: see [worker] in raptor.toml"
+        where = "raptor stop, and start it for these too; [worker] of raptor.toml says for which"
+        return f"Hint: the node takes nothing from {', '.join(idle or waiting)}: {where}"
     return ""

@@ -108,7 +108,7 @@ def _join(session: Session, queues: tuple[str, ...], processors: int | None, *, 
 def _check(session: Session, worker: Answer, queues: tuple[str, ...], processors: int | None, pid: int | None) -> None:
     """A worker is set when its node starts: what it does not do is refused, with the way to it."""
     node = f"the node that runs here (pid {pid})"
-    again = "change [worker] in raptor.toml, `raptor stop`, and start it again"
+    again = "`raptor stop` ends it; start it again with what it is to do, or with that in [worker] of raptor.toml"
     if not worker["processors"]:
         raise Refused(f"{node} runs no tasks: {again}", 6)
     if processors not in (None, worker["processors"]):

@@ -382,7 +382,7 @@ def test_what_a_reload_read_of_the_worker_is_for_the_next(project: Project) -> N
     project.run("reload", check=True)
     assert project.json("queues")["worker"] == {"processors": 7, "queues": ["default"]}
     refused = project.run("work", "mail", "--processors", "7", "--detach")
-    assert (refused.returncode, "turns only default: change [worker]" in refused.stderr) == (
+    assert (refused.returncode, "turns only default: `raptor stop` ends it; start it again" in refused.stderr) == (
         6,
         True,
     )
