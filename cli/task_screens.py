@@ -23,6 +23,7 @@ STATES = {
     "dead": Cell("✗ dead", BAD),
     "cancelled": Cell("○ cancelled", WARN),
 }
+PASSED_S = 1.0  # so long ago a time was not meant as now
 LEAST = 12  # characters of the last column: where there is less room, rows are folded
 
 
@@ -31,7 +32,9 @@ def show_put(session: Session, answer: Answer, *, replaced: bool, order: Answer)
     id, state, now = answer["id"], answer["state"], answer["now"]
     where = "" if answer["queue"] is None else f" on queue {plain(answer['queue'])}"
     if answer["new"]:
-        said = f"put as task {id}{where}, {_due(answer, now, session.zone)}"
+        passed = order.get("at") is not None and now - order["at"] > PASSED_S
+        late = f" ({when(order['at'], now, session.zone)} has passed)" if passed else ""
+        said = f"put as task {id}{where}, {_due(answer, now, session.zone)}{late}"
     elif replaced and state in ("ready", "delayed", "taken"):
         said = f"replaced: task {id}{where}, {_due(answer, now, session.zone)}"
     else:

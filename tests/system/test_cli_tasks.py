@@ -193,7 +193,8 @@ def test_data_come_as_json_from_a_file_from_a_pipe_or_field_by_field(project: Pr
         (["put", "addd"], 4, "no service named 'addd': did you mean 'add'?"),
         (["put", "add", "a=1", "--in", "30"], 2, "in: "),
         (["put", "add", "a=1", "--in", "1m", "--at", "12:51"], 2, "give one of `at` and `in`"),
-        (["put", "add", "a=1", "--at", "soon"], 2, "time 'soon': not understood"),
+        (["put", "add", "a=1", "--at", "soon"], 2, "time 'soon': not understood; write 02:30, yesterday 02:30"),
+        (["put", "gated", "a=1"], 2, "the service takes no data: have its function take parameters, or `ctx`"),
         (["put", "add", "a=1", "--cron", "every day"], 2, "cron"),
         (["put", "add", "a=1", "--every", "10m", "--cron", "@daily"], 2, "give one of `cron` and `every`"),
         (["put", "add", "a=1", "--timezone", "UTC"], 2, "timezone: goes with cron"),
@@ -253,6 +254,20 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Project:
     made = Project(tmp_path_factory.mktemp("standing"), services=SERVICES)
     made.ok("put", "add", "a=1")
     return made
+
+
+def test_what_nobody_can_run_is_told_as_not_run(project: Project) -> None:
+    put(project, "nobody", "--force")
+    burst = work(project, "--burst")
+    line = burst.wait_for("nobody #1 ")
+    assert "✗ not run: there is no service nobody here → dead: unknown service; raptor task 1" in line
+    assert burst.end() == 1
+
+
+def test_a_time_that_has_passed_is_due_now_and_that_is_said(project: Project) -> None:
+    said = project.ok("put", "quick", "--at", "2001-02-03 04:05")
+    assert said == "put as task 1 on queue default, due now (2001-02-03 04:05 has passed)"
+    assert project.ok("put", "quick", "--at", "now") == "put as task 2 on queue default, due now"
 
 
 def test_a_key_that_is_held_is_said(project: Project) -> None:
