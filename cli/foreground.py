@@ -82,6 +82,14 @@ class Foreground(Node):
         return [msgspec.structs.replace(known, should_run=True, interval_s=interval_s)]
 
     @property
+    def doors(self) -> list[str]:
+        """Where it answers; a port of 0 is any that was free."""
+        if self._scraped is None or self.config.metrics.listen is None:
+            return []
+        here = self.config.metrics.listen._replace(port=self._scraped.getsockname()[1])
+        return [f"metrics on http://{here}/metrics"]
+
+    @property
     def live_names(self) -> list[str]:
         return [name for name in self._workshop.definitions if self.scheduler(name) is not None]
 
@@ -135,7 +143,7 @@ class Life:
             self._voice = Voice(self._session, node.site.path, names, out, detached=self._wanted.detached)
             self._voice.narrator.several = len(node.live_names) > 1
             self._voice.tell({"at": born, "event": "started", "text": self._header(), "pid": os.getpid()})
-            for line in self._remarks():
+            for line in [*self._remarks(), *node.doors]:
                 self._voice.tell({"at": born, "event": "started", "text": line})
             telling = asyncio.ensure_future(self._tell())
             doing = ", ".join(node.live_names) or "queues"

@@ -61,6 +61,8 @@ def logs(session: Session, service: str | None, follow: bool, since: str | None,
 
 
 def _show_failed(session: Session, service: str | None, since: str | None) -> None:
+    from raptor.cli.screens import hint_at_tasks
+
     answer = session.call("history", service=service, since=since, failed=True, limit=20)
     if session.json:
         return session.print_json(answer)
@@ -69,6 +71,7 @@ def _show_failed(session: Session, service: str | None, since: str | None) -> No
         click.echo("no failed runs", err=True)
     for run in runs:
         _show_failure(session, run, answer["now"])
+    hint_at_tasks(answer, service, failed=True)
 
 
 def _show_failure(session: Session, run: dict[str, Any], now: float) -> None:

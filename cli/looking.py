@@ -82,7 +82,10 @@ def next(session: Session, target: str | None, count: int) -> None:
 @click.option("-n", "count", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many runs.")
 @pass_session
 def history(session: Session, service: str | None, since: str | None, failed: bool, count: int) -> None:
-    """Past runs, newest first: results, durations, errors."""
+    """Past runs by schedulers and by hand, newest first: results, durations, errors.
+
+    The runs of a task are told by `raptor task ID`.
+    """
     from raptor.cli.screens import show_history
 
     answer = session.call("history", service=service, since=since, failed=failed, limit=count)
@@ -90,7 +93,7 @@ def history(session: Session, service: str | None, since: str | None, failed: bo
         for run in answer["runs"]:
             run["took_s"] = None if run["end"] is None else round(run["end"] - run["start"], 6)
         return session.print_json(answer)
-    show_history(session, answer)
+    show_history(session, answer, service=service, failed=failed)
 
 
 @command("why", reading=True)

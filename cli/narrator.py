@@ -8,6 +8,7 @@ from raptor.cli.chronicle import Record
 from raptor.cli.paint import Paint, no_paint
 from raptor.cli.words import clock_time, plain, rough, took, until, when
 
+NEVER_RAN = ("unknown service", "bad payload")  # reasons of the dead
 MIDDLE = 46  # where the last column begins, as far as there is room
 
 
@@ -111,6 +112,8 @@ class Narrator:
                 head, tail, colour = "○ cancelled", _because(record), "yellow"
             case "missed", _:
                 head, tail, colour = "✗ dead", _because(record), "red"
+            case "failed", "interrupted" if record.get("reason") in NEVER_RAN:
+                head, tail, colour = "✗ not run", info, "red"
             case _, outcome:
                 failed = {"timed_out": "✗ timed out", "interrupted": "◌ lapsed", "ok": "↻ to be tried again"}
                 head, tail, colour = failed.get(outcome, "✗ failed"), spent + info, "red"

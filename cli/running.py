@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @click.option("--grace", default="30s", show_default=True, metavar="30s", help="How long a service may finish.")
 @click.option("--all", "every", is_flag=True, help="Every scheduler that is defined.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Lines for people or for programs.")
+@click.option("--metrics", metavar="HOST:PORT", help="Answer GET /metrics there, for Prometheus.")
 @click.option("--detached", is_flag=True, hidden=True)
 @pass_session
 def start(
@@ -38,6 +39,7 @@ def start(
     grace: str,
     every: bool,
     log_format: str | None,
+    metrics: str | None,
     detached: bool,
 ) -> int:
     """Run a scheduler in the foreground.
@@ -49,10 +51,8 @@ def start(
 
     if (name is None) == (not every):
         raise click.UsageError("name one scheduler, or give --all")
-    if modules:
-        session.flags["module"] = list(modules)
-    if log_format:
-        session.flags["log.format"] = log_format
+    given = {"module": list(modules), "log.format": log_format, "metrics.listen": metrics}
+    session.flags |= {name: value for name, value in given.items() if value not in (None, [])}
     return begin(
         session, name, interval=interval, every=every, cycles=cycles, grace=grace, detach=detach, detached=detached
     )
@@ -144,15 +144,19 @@ def resume(session: Session, name: str, queue: bool) -> None:
 
 def _hold(session: Session, name: str, queue: bool, *, paused: bool, note: str) -> dict[str, Any] | None:
     """Hold what has that name, or let it go; None: it is a queue."""
-    from raptor.errors import NoSuchName
+    from raptor.errors import NoSuchName, did_you_mean
 
     if not queue:
         try:
             return session.call("pause", name=name, note=note) if paused else session.call("resume", name=name)
         except (NoSuchName, Refused) as error:
-            known = [one["queue"] for one in session.call("queues")["queues"]]
-            if getattr(error, "code", 4) != 4 or name not in known:
+            if getattr(error, "code", 4) != 4:
                 raise
+            known = [one["queue"] for one in session.call("queues")["queues"]]
+            if name not in known:
+                if not did_you_mean(name, known):
+                    raise
+                raise NoSuchName("scheduler, service or queue", name, known) from None
     session.call("queue", name=name, paused=paused, note=note)
     return None
 

@@ -58,11 +58,23 @@ def show_run(session: Session, run: Answer) -> None:
         click.echo(plain_lines(run["error"]), err=True)
 
 
-def show_history(session: Session, answer: Answer) -> None:
+def show_history(session: Session, answer: Answer, *, service: str | None, failed: bool) -> None:
+    if answer["runs"]:
+        _show_runs(session, answer)
+    else:
+        click.echo("no failed runs" if failed else "no runs by a scheduler or by hand yet", err=True)
+    hint_at_tasks(answer, service, failed=failed)
+
+
+def hint_at_tasks(answer: Answer, service: str | None, *, failed: bool) -> None:
+    """The runs of tasks stand in their own rows: where to look for them."""
+    if answer["has_tasks"]:
+        named = "" if service is None else f" --service {plain(service)}"
+        click.echo(f"Hint: raptor {'dead' if failed else 'tasks'}{named} has what ran as a task", err=True)
+
+
+def _show_runs(session: Session, answer: Answer) -> None:
     now, zone = answer["now"], session.zone
-    if not answer["runs"]:
-        click.echo("no runs yet", err=True)
-        return
     rows: list[list[Cell | str]] = []
     for run in answer["runs"]:
         spent = None if run["end"] is None else run["end"] - run["start"]

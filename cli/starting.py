@@ -85,6 +85,7 @@ def _join(session: Session, name: str | None, interval: str | None, *, detach: b
     from raptor.cli.chronicle import NAME, Tail
 
     tail = Tail(home / NAME)
+    check_metrics(session, pid)
     modules = {"modules": list(session.flags.get("module") or ()), "folder": os.getcwd()}
     names = [name] if name is not None else _stopped(session)
     for one in names:
@@ -111,6 +112,20 @@ def _join(session: Session, name: str | None, interval: str | None, *, detach: b
         again=f"raptor start {names[0]} takes up where it was",
         bye=f"{', '.join(names)} goes on in process {pid}; raptor stop {names[0]} stops it",
     )
+
+
+def check_metrics(session: Session, pid: int | None) -> None:
+    """A door for metrics is opened when its node starts: another one is refused, with the way to it."""
+    if session.flags.get("metrics.listen") is None:
+        return
+    try:
+        settings = ask(session.config.home, "config", {})["settings"]
+    except NotRunning:
+        raise Refused("the node has just ended: try again", 3) from None
+    has = next(one["value"] for one in settings if one["name"] == "metrics.listen")
+    if has != str(session.config.metrics.listen):
+        where = "answers for no metrics" if has == "-" else f"answers for metrics on {has}"
+        raise Refused(f"the node that runs here (pid {pid}) {where}: `raptor stop`, and start it again", 6)
 
 
 def _stopped(session: Session) -> list[str]:
@@ -182,6 +197,7 @@ def detach_as(session: Session, command: list[str], what: str) -> int:
             words += [f"--{option}", str(flags[option])]
     words += [*command, "--detached"]
     words += ["--log-format", flags["log.format"]] if flags.get("log.format") else []
+    words += ["--metrics", flags["metrics.listen"]] if flags.get("metrics.listen") else []
     for module in flags.get("module", ()):
         words += ["-m", module]
     with tempfile.TemporaryFile() as errors:

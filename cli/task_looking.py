@@ -62,25 +62,25 @@ def dead(session: Session, queue: str | None, service: str | None, count: int) -
 
 @command("queues", reading=True)
 @click.argument("name", required=False)
-@click.option("--pause/--resume", "paused", default=None, help="Take nothing from it; or again.")
-@click.option("--note", metavar="TEXT", help="Why it is paused.")
 @click.option("--concurrency", metavar="N|none", help="How many of its tasks run at a time.")
 @click.option("--rate", metavar="100/s|none", help="How many of its tasks start in a time.")
 @click.option("--processors", metavar="N|none", help="How many places of a worker it may fill.")
 @click.option("--batch-size", metavar="N", help="How many tasks it gives before the next queue has its turn.")
 @click.option("--lease", metavar="60s", help="How long a task is somebody's before that is renewed.")
 @click.option("--max-attempts", metavar="N|unlimited", help="Of tasks that say nothing themselves.")
+@click.option("--pause", "--resume", "hold", is_flag=True, hidden=True)
 @pass_session
-def queues(session: Session, /, name: str | None, paused: bool | None, **settings: str | None) -> None:
+def queues(session: Session, /, name: str | None, hold: bool, **settings: str | None) -> None:
     """Queues, how they are set, and how many tasks each has. With options it sets one, for good."""
     from raptor.cli.task_screens import show_queues
     from raptor.cli.task_words import read_count
     from raptor.errors import NoSuchName
 
+    if hold:
+        whose = name or "NAME"
+        raise click.UsageError(f"`raptor pause {whose}` holds a queue, `raptor resume {whose}` lets it go on")
     given: dict[str, Any] = {key: value for key, value in settings.items() if value is not None}
-    given = {key: value if key in ("note", "rate", "lease") else read_count(value) for key, value in given.items()}
-    if paused is not None:
-        given = {"note": "", **given, "paused": paused}
+    given = {key: value if key in ("rate", "lease") else read_count(value) for key, value in given.items()}
     if given and name is None:
         raise click.UsageError("name the queue that is to be set")
     if given:

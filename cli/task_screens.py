@@ -23,6 +23,7 @@ STATES = {
     "dead": Cell("✗ dead", BAD),
     "cancelled": Cell("○ cancelled", WARN),
 }
+PASSED_S = 1.0  # so long ago a time was not meant as now
 LEAST = 12  # characters of the last column: where there is less room, rows are folded
 
 
@@ -31,7 +32,9 @@ def show_put(session: Session, answer: Answer, *, replaced: bool, order: Answer)
     id, state, now = answer["id"], answer["state"], answer["now"]
     where = "" if answer["queue"] is None else f" on queue {plain(answer['queue'])}"
     if answer["new"]:
-        said = f"put as task {id}{where}, {_due(answer, now, session.zone)}"
+        passed = order.get("at") is not None and now - order["at"] > PASSED_S
+        late = f" ({when(order['at'], now, session.zone)} has passed)" if passed else ""
+        said = f"put as task {id}{where}, {_due(answer, now, session.zone)}{late}"
     elif replaced and state in ("ready", "delayed", "taken"):
         said = f"replaced: task {id}{where}, {_due(answer, now, session.zone)}"
     else:
@@ -186,11 +189,21 @@ def show_queues(session: Session, answer: Answer, *, running: bool) -> None:
     for one in found:
         counts = [Cell(str(one[key]), BAD if key == "dead" and one[key] else "") for key in numbers]
         late = "-" if one["late_s"] is None or one["late_s"] < 1 else rough(one["late_s"])
-        rows.append([Cell(one["queue"], "bold"), *counts, late, Cell(limits(one), WARN if one["paused"] else "")])
-    table(session, ("QUEUE", *map(str.upper, numbers), "LATE", "LIMITS"), rows)
+        set_so = Cell(limits(one), WARN if one["paused"] else "")
+        rows.append([Cell(one["queue"], "bold"), *counts, speed(one["done_per_s"]), late, set_so])
+    table(session, ("QUEUE", *map(str.upper, numbers), "RATE", "LATE", "LIMITS"), rows)
     hint = _hint(answer, running)
     if hint:
         click.echo(hint, err=True)
+
+
+def speed(done_per_s: float | None) -> str:
+    """How many tasks were done in a second, or in a minute where they are few."""
+    if not done_per_s:
+        return "-"
+    if done_per_s < 1:
+        return f"{done_per_s * 60:.0f}/min"
+    return f"{done_per_s:.0f}/s" if done_per_s >= 9.95 else f"{done_per_s:.1f}/s"
 
 
 def limits(line: Answer) -> str:
@@ -220,5 +233,6 @@ def _hint(answer: Answer, running: bool) -> str:
         return "Hint: raptor work"
     idle = [name for name in waiting if worker and worker["queues"] and name not in worker["queues"]]
     if idle or (waiting and worker and not worker["processors"]):
-        return f"Hint: the node takes nothing from {', '.join(idle or waiting)}: see [worker] in raptor.toml"
+        where = "raptor stop, and start it for these too; [worker] of raptor.toml says for which"
+        return f"Hint: the node takes nothing from {', '.join(idle or waiting)}: {where}"
     return ""

@@ -23,6 +23,7 @@ Answer: TypeAlias = dict[str, Any]
 @click.option("-m", "--module", "modules", multiple=True, metavar="MODULE", help="A Python module of services.")
 @click.option("--detach", is_flag=True, help="Run in the background; returns when it runs.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Lines for people or for programs.")
+@click.option("--metrics", metavar="HOST:PORT", help="Answer GET /metrics there, for Prometheus.")
 @click.option("--detached", is_flag=True, hidden=True)
 @pass_session
 def work(
@@ -34,6 +35,7 @@ def work(
     modules: tuple[str, ...],
     detach: bool,
     log_format: str | None,
+    metrics: str | None,
     detached: bool,
 ) -> int:
     """Run the tasks of some queues, or of all, in the foreground. No scheduler is started.
@@ -47,8 +49,9 @@ def work(
     for name in queues:
         check_name(name)
     grace_s = seconds(grace)
-    given = {"worker.queues": list(queues), "worker.processors": processors, "module": list(modules)}
-    session.flags |= {name: value for name, value in (given | {"log.format": log_format}).items() if value}
+    given: dict[str, Any] = {"worker.queues": list(queues), "worker.processors": processors, "module": list(modules)}
+    given |= {"log.format": log_format, "metrics.listen": metrics}
+    session.flags |= {name: value for name, value in given.items() if value not in (None, [])}
     join = partial(_join, session, queues, processors, burst=burst, detach=detach or detached)
     if is_listening(session.config.home):
         return join()
@@ -77,7 +80,7 @@ def _in_background(session: Session, queues: tuple[str, ...], processors: int | 
 def _join(session: Session, queues: tuple[str, ...], processors: int | None, *, burst: bool, detach: bool) -> int:
     """Have the running node do it, and follow."""
     from raptor.cli.chronicle import NAME, Tail
-    from raptor.cli.starting import follow
+    from raptor.cli.starting import check_metrics, follow
 
     home = session.config.home
     pid, tail = door.owner_pid(home), Tail(home / NAME)
@@ -86,6 +89,7 @@ def _join(session: Session, queues: tuple[str, ...], processors: int | None, *, 
     except NotRunning:
         raise Refused("the node has just ended: try again", 3) from None
     _check(session, answer["worker"], queues, processors, pid)
+    check_metrics(session, pid)
     talk(f"the node that runs here (pid {pid}) turns {', '.join(queues) or 'the queues'}")
     if detach:
         return 0
@@ -104,7 +108,7 @@ def _join(session: Session, queues: tuple[str, ...], processors: int | None, *, 
 def _check(session: Session, worker: Answer, queues: tuple[str, ...], processors: int | None, pid: int | None) -> None:
     """A worker is set when its node starts: what it does not do is refused, with the way to it."""
     node = f"the node that runs here (pid {pid})"
-    again = "change [worker] in raptor.toml, `raptor stop`, and start it again"
+    again = "`raptor stop` ends it; start it again with what it is to do, or with that in [worker] of raptor.toml"
     if not worker["processors"]:
         raise Refused(f"{node} runs no tasks: {again}", 6)
     if processors not in (None, worker["processors"]):

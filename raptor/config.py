@@ -260,7 +260,7 @@ def _count(value: Any, folder: Path) -> int:
 
 
 def _endpoint(value: Any, folder: Path) -> Endpoint:
-    return read_endpoint(value)
+    return value if isinstance(value, Endpoint) else read_endpoint(value)  # a reload hands on what was read
 
 
 def _namespace(value: Any, folder: Path) -> str:
@@ -312,6 +312,7 @@ _SETTINGS: Final[Mapping[str, _Known]] = {
     "http.networks": _Known(_listed(read_network), ()),
 }
 _SECTIONS: Final = {name.partition(".")[0] for name in _SETTINGS if "." in name}
+_FLAGS: Final = {"module": "-m", "metrics.listen": "--metrics", "worker.processors": "--processors"}
 _TABLES: Final = ("services", "schedulers", "queues")
 
 
@@ -320,7 +321,7 @@ def _variable(name: str) -> str:
 
 
 def _flag(name: str) -> str:
-    return "-m" if name == "module" else "--" + name.replace(".", "-")
+    return _FLAGS.get(name) or "--" + name.replace(".", "-")
 
 
 def _flags(flags: Mapping[str, Any], cwd: Path) -> _Layer:

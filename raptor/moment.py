@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta, tzinfo
 from raptor.duration import seconds
 from raptor.errors import BadInput
 
-ACCEPTED = "write 02:30, yesterday 02:30, 2026-11-18 02:30, 2026-11-18T02:30:00Z, 2h ago or now"
+ACCEPTED = "write 02:30, yesterday 02:30, tomorrow 02:30, 2026-11-18 02:30, 2026-11-18T02:30:00Z, 2h ago or now"
 
 
 def moment(at: float, zone: tzinfo | None = None) -> datetime:

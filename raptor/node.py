@@ -237,6 +237,11 @@ class Node:
     async def new_lines(self) -> None:
         await self._tell_workers(NewLines())
 
+    async def worker_status(self) -> dict[str, Any] | None:
+        """The status of its worker; None while there is none."""
+        worker = self.runtime.whereis("worker")
+        return None if worker is None else await worker.call("status")
+
     async def _tell_workers(self, message: object) -> None:
         worker = self.runtime.whereis("worker")
         if worker is not None:

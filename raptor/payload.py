@@ -41,7 +41,7 @@ class Form:
         """Data as they are stored; what does not fit the function is refused with the path of the field."""
         value: Any = {} if data is None and self._fields else data
         if not self.is_open and not self._fields and not self.takes_whole and data not in (None, {}):
-            raise BadInput("it takes no data: give it none, or have the function take parameters or `ctx`")
+            raise BadInput("the service takes no data: have its function take parameters, or `ctx`")
         try:
             if self._type is not Any:
                 value = msgspec.convert(value, self._type)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -42,7 +43,7 @@ class Queue:
         self, workshop: Workshop, desk: Desk, clock: Clock, events: Events, names: Iterable[str] | None = None
     ) -> None:
         self.running: dict[int, Assignment] = {}
-        self.tallies: defaultdict[str, Tally] = defaultdict(Tally)
+        self.tallies: defaultdict[str, Tally] = defaultdict(partial(Tally, clock.monotonic))
         self.resources: Mapping[str, Any] = {}
         self._workshop = workshop
         self._store = workshop.timetable.store

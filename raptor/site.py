@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from raptor.catalogue import Catalogue
 from raptor.due import Check, Due, NotDue, decide, next_due, rounded
@@ -79,6 +79,8 @@ class Live(Protocol):
     async def unwanted(self, ids: Sequence[int]) -> None: ...
 
     async def new_lines(self) -> None: ...
+
+    async def worker_status(self) -> dict[str, Any] | None: ...
 
     async def launch(self, definition: Definition) -> None: ...
 

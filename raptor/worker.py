@@ -36,6 +36,7 @@ class Worker(Turning):
     ) -> None:
         self._processors = processors
         self._queue = Queue(workshop, desk, self.runtime.clock, self.runtime.events, queues)
+        self._only = None if queues is None else list(queues)
         self.begin(workshop, processors)
 
     async def work(self, resources: Mapping[str, Any]) -> None:
@@ -70,6 +71,7 @@ class Worker(Turning):
         return {
             "state": "stopping" if self._stopping else "opening" if self._opening else "running",
             "processors": self._processors,
+            "only": self._only,  # what it was started for; None: all queues
             "queues": self._queue.names,
             "running": sorted(self._queue.running),
             "expected": self._queue.expected,

@@ -147,7 +147,7 @@ async def history(
     failed: bool = False,
     limit: int = 20,
 ) -> Answer:
-    """Past runs, newest first, with those of the cycle that is under way."""
+    """Past runs, newest first, with those of the cycle that is under way; `has_tasks`: tasks have their own rows."""
     if service is not None:
         site.check_known(service)
     earliest = None if since is None else site.clock.now() - seconds(since)
@@ -163,7 +163,20 @@ async def history(
         and not (failed and past.outcome == "ok")
     ]
     runs = sorted([*fresh, *runs], key=lambda past: past.start, reverse=True)[:limit]
-    return {"now": site.clock.now(), "runs": [plain(past) for past in runs]}
+    return {
+        "now": site.clock.now(),
+        "runs": [plain(past) for past in runs],
+        "has_tasks": await _has(site, service, failed),
+    }
+
+
+async def _has(site: Site, service: str | None, failed: bool) -> bool:
+    """Whether there are tasks of a service, or of any; dead ones, where only failures are asked for."""
+    from raptor.state.base import Query  # not for the commands that only look
+    from raptor.task import State
+
+    query = Query(service=service, states=(State.DEAD,) if failed else (), limit=1)
+    return bool(await site.workshop.timetable.store.find(query))
 
 
 async def why(site: Site, service: str, at: float) -> Answer:

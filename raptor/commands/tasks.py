@@ -9,7 +9,7 @@ import msgspec
 
 from raptor.commands.answers import Answer, plain
 from raptor.desk import TaskDesk
-from raptor.errors import BadInput, CallTimeout, NoSuchName, did_you_mean
+from raptor.errors import BadInput, CallTimeout, NoSuchName, RaptorError, did_you_mean
 from raptor.lines import set_line
 from raptor.orders import Order
 from raptor.rows import Line
@@ -186,8 +186,9 @@ async def _apply(store: Store, ids: list[int], verb: str, now: float) -> list[in
 
 
 async def queues(site: Site) -> Answer:
-    """Every queue: how it is set, and how many tasks it has."""
-    now = site.clock.now()
+    """Every queue: how it is set, how many tasks it has, and how many a second the node's worker did lately."""
+    now, worker = site.clock.now(), await _worker(site)
+    handled: Answer = {} if worker is None else worker["handled"]
     counts = {count.queue: count for count in await _store(site).stat(now=now)}
     lines = site.workshop.lines
     shown: list[Answer] = []
@@ -197,9 +198,25 @@ async def queues(site: Site) -> Answer:
         if count is not None:
             numbers = plain(count)
         oldest = numbers["oldest"]
-        shown.append({**plain(line), **numbers, "queue": name, "late_s": None if oldest is None else now - oldest})
-    worker = None if site.live is None else plain(site.config.worker)
-    return {"now": now, "queues": shown, "worker": worker}
+        rate = None if worker is None else handled.get(name, {}).get("done_per_s", 0.0)
+        late_s = None if oldest is None else now - oldest
+        shown.append({**plain(line), **numbers, "queue": name, "done_per_s": rate, "late_s": late_s})
+    return {"now": now, "queues": shown, "worker": _settings(site, worker)}
+
+
+async def _worker(site: Site) -> Answer | None:
+    """What the node's worker says; None where there is none, or it is being restarted."""
+    try:
+        return None if site.live is None else await site.live.worker_status()
+    except RaptorError:
+        return None
+
+
+def _settings(site: Site, worker: Answer | None) -> Answer | None:
+    """How the worker was started: settings that were read anew are for the next."""
+    if worker is None:
+        return None if site.live is None else plain(site.config.worker)
+    return {"processors": worker["processors"], "queues": worker["only"] or []}
 
 
 async def queue(site: Site, name: str, **written: Any) -> Answer:

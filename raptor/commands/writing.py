@@ -105,7 +105,7 @@ async def _hold(site: Site, name: str, *, held: bool, note: str) -> Answer:
     else:
         listing = [d for d in definitions.values() if name in {entry.name for entry in d.services}]
         if not listing:
-            raise NoSuchName("scheduler or service", name, [*definitions, *site.catalogue])
+            raise _not_listed(site, name, definitions)
         changed = [_with_paused(definition, name, held) for definition in listing]
         passed = [name]
     if not held:
@@ -119,6 +119,14 @@ async def _hold(site: Site, name: str, *, held: bool, note: str) -> Answer:
         if scheduler is not None:
             await scheduler.call(Redefine(definition))
     return {"paused" if held else "resumed": name, "schedulers": [definition.name for definition in changed]}
+
+
+def _not_listed(site: Site, name: str, definitions: dict[str, Definition]) -> NoSuchName:
+    service = site.catalogue.get(name)
+    if service is None:
+        return NoSuchName("scheduler or service", name, [*definitions, *site.catalogue])
+    hint = f"no scheduler lists that service; `raptor pause {service.queue}` holds the queue of its tasks"
+    return NoSuchName("scheduled service", name, hint=hint)
 
 
 def _with_paused(definition: Definition, service: str, held: bool) -> Definition:

@@ -7,15 +7,12 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from raptor.childspec import ChildSpec
 from raptor.clock import VirtualClock
-from raptor.config import Config
-from raptor.desk import TaskDesk
 from raptor.errors import NotWritten
 from raptor.events import Event
-from raptor.node import Node
 from raptor.queues import Queue
 from raptor.ref import Ref
 from raptor.resources import Resource
@@ -23,17 +20,12 @@ from raptor.rows import Line
 from raptor.runners import Context
 from raptor.runners.output import RunLog
 from raptor.runners.python import PythonRunner
-from raptor.runtime import Runtime
 from raptor.service import Service
-from raptor.site import Site
 from raptor.state.base import Query
 from raptor.state.memory import MemoryStore
-from raptor.supervisor import Supervisor
 from raptor.task import Outcome, Result, State, Task
-from raptor.turn import Logs
 from raptor.worker import Worker
-from raptor.workshop import Workshop
-from tests.designs.world import NOWHERE, TEN
+from tests.designs.branch import TEN, BranchNode
 
 
 class Killed(BaseException):
@@ -88,60 +80,25 @@ class SimulatedRunner(PythonRunner):
         return Result(outcome=Outcome.FAILED, info="killed by SIGKILL", error="killed by SIGKILL", died=True)
 
 
-class _Home:
-    path = NOWHERE
+class Process(BranchNode):
+    """A node of workers alone."""
 
-    def close(self) -> None:
-        pass
-
-
-class Process(Node):
-    """A Node of workers alone, without files and doors."""
+    branch = "workers"
 
     def __init__(self, world: QueueWorld, processors: int, queues: Sequence[str] | None) -> None:
-        config = Config.load({"home": str(NOWHERE)}, environ={}, cwd=NOWHERE.parent, user_file=NOWHERE / "none")
-        super().__init__(services=world.services, config=config, clock=world.clock, grace_s=world.grace_s, listen=False)
         self.door = Door(world.image)
+        super().__init__(world, self.door)
         self.died = asyncio.Event()
+        self._resources = world.resources
         self._world = world
         self._place = (queues, processors)
 
-    async def __aenter__(self) -> Self:
-        self.runtime = Runtime(self.clock, log=False)
-        self.runtime.events.subscribe(self._world.events.append)
-        self._home: Any = _Home()
-        self._workshop = Workshop(
-            timetable=None,  # type: ignore[arg-type]
-            runners={"python": SimulatedRunner(self._world, self)},
-            logs=Logs(),
-            catalogue=self.config.catalogue(self._given),
-            resources=self._world.resources,
-        )
-        self._desk = TaskDesk(self._workshop, self.clock.now)
-        self.site = Site(NOWHERE, self.clock, self._workshop, self.config, live=self)
-        root = await self.runtime.start(
-            Supervisor, self._tree(), strategy="rest_for_one", intensity=3, period_s=60.0, name="node"
-        )
-        assert root is not None
-        self._root = root
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    def _open_store(self) -> Any:
-        return self.door
-
-    def _work(self) -> list[ChildSpec]:
-        return [spec for spec in super()._work() if spec.id == "workers"]
+    def _runner(self) -> SimulatedRunner:
+        return SimulatedRunner(self._world, self)
 
     def _workers(self) -> list[ChildSpec]:
         args = (self._workshop, self._desk, *self._place)
         return [ChildSpec(id="worker", start=Worker, args=args, name="worker", restart="transient", shutdown=10.0)]
-
-    def replace_services(self, services: Sequence[Service]) -> None:
-        self._given = list(services)
-        self._workshop.catalogue = self.config.catalogue(self._given)
 
     @property
     def worker(self) -> Ref:

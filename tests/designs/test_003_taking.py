@@ -360,6 +360,23 @@ async def test_the_worker_tallies_what_its_handlers_did(queues: QueueWorld) -> N
     assert handled["duration_s"] == pytest.approx(14)
 
 
+async def test_queues_tell_how_many_tasks_a_second_were_done_lately(queues: QueueWorld) -> None:
+    async def rates() -> dict[str, Any]:
+        return {one["queue"]: one["done_per_s"] for one in (await node.call("queues"))["queues"]}
+
+    queues.service()
+    node = await queues.boot()
+    await node.put_many("work", range(60), in_=10)
+    await node.put("work", in_="1h", queue="later")
+    assert await rates() == {"default": 0.0, "later": 0.0}
+    await queues.until(40)
+    assert await rates() == {"default": 2.0, "later": 0.0}
+    await queues.until(69)
+    assert (await rates())["default"] == pytest.approx(60 / 59)
+    await queues.until(71)
+    assert (await rates())["default"] == 0
+
+
 async def test_tasks_of_one_moment_leave_in_one_take(queues: QueueWorld) -> None:
     queues.service()
     node = await queues.boot()

@@ -5,32 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from raptor.childspec import ChildSpec
 from raptor.clock import VirtualClock
-from raptor.config import Config
 from raptor.errors import NotWritten
 from raptor.events import Event
-from raptor.node import Node
 from raptor.rows import Definition, SchedulerState, ServiceTiming
 from raptor.runners import Context
 from raptor.runners.python import PythonRunner
-from raptor.runtime import Runtime
 from raptor.service import Service
-from raptor.site import Site
-from raptor.state.base import Record
+from raptor.state.base import Query, Record
 from raptor.state.memory import MemoryStore
-from raptor.supervisor import Supervisor
-from raptor.task import Run, Slot
-from raptor.turn import Logs
-from raptor.workshop import Workshop
+from raptor.task import Run, Slot, Task
+from tests.designs.branch import TEN, BranchNode
 
-TEN = datetime(2026, 3, 2, 10, tzinfo=UTC).timestamp()
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
-NOWHERE = Path("/nowhere")
 
 Write = tuple[str, str]
 
@@ -65,6 +55,9 @@ class Handle:
 
     async def stat(self, *, now: float) -> Any:
         return await self._read(self.image.stat(now=now))
+
+    async def find(self, query: Query) -> list[Task]:
+        return await self.image.find(query)
 
     async def prune(self, *, before: float, keep: int) -> int:
         return await self.image.prune(before=before, keep=keep)
@@ -105,42 +98,20 @@ class Line:
     end: float | None = None  # None: it was broken off
 
 
-class Process(Node):
-    """A Node without files and doors."""
+class Process(BranchNode):
+    """A node of schedulers alone."""
+
+    branch = "schedulers"
 
     def __init__(self, world: World, *, writes: int | None = None) -> None:
-        config = Config.load({"home": str(NOWHERE)}, environ={}, cwd=Path("/"), user_file=NOWHERE / "none")
-        self.store = Handle(world.image, writes=writes)
-        store: Any = self.store  # all but the verbs on tasks, which nobody asks for here
-        super().__init__(services=world.services, config=config, clock=world.clock, grace_s=world.grace_s, store=store)
-        self._world = world
+        self.store = Handle(world.image, writes=writes)  # of the verbs on tasks only what history asks
+        super().__init__(world, self.store)
 
-    async def __aenter__(self) -> Self:
-        self.runtime = Runtime(self.clock, log=False)
-        self.runtime.events.subscribe(self._world.events.append)
-        self._workshop = Workshop(
-            timetable=None,  # type: ignore[arg-type]
-            runners={"python": PythonRunner(self.clock)},
-            logs=Logs(),
-            catalogue=self.config.catalogue(self._given),
-        )
-        self.site = Site(NOWHERE, self.clock, self._workshop, self.config, live=self)
-        root = await self.runtime.start(
-            Supervisor, self._tree(), strategy="rest_for_one", intensity=3, period_s=60.0, name="node"
-        )
-        assert root is not None
-        self._root = root
-        return self
+    def _runner(self) -> PythonRunner:
+        return PythonRunner(self.clock)
 
     def _workers(self) -> list[ChildSpec]:
         return []
-
-    def _work(self) -> list[ChildSpec]:
-        return [spec for spec in super()._work() if spec.id == "schedulers"]
-
-    def replace_services(self, services: Iterable[Service]) -> None:
-        self._given = list(services)
-        self._workshop.catalogue = self.config.catalogue(self._given)
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import sqlite3
 import subprocess
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -191,7 +193,8 @@ def test_data_come_as_json_from_a_file_from_a_pipe_or_field_by_field(project: Pr
         (["put", "addd"], 4, "no service named 'addd': did you mean 'add'?"),
         (["put", "add", "a=1", "--in", "30"], 2, "in: "),
         (["put", "add", "a=1", "--in", "1m", "--at", "12:51"], 2, "give one of `at` and `in`"),
-        (["put", "add", "a=1", "--at", "soon"], 2, "time 'soon': not understood"),
+        (["put", "add", "a=1", "--at", "soon"], 2, "time 'soon': not understood; write 02:30, yesterday 02:30"),
+        (["put", "gated", "a=1"], 2, "the service takes no data: have its function take parameters, or `ctx`"),
         (["put", "add", "a=1", "--cron", "every day"], 2, "cron"),
         (["put", "add", "a=1", "--every", "10m", "--cron", "@daily"], 2, "give one of `cron` and `every`"),
         (["put", "add", "a=1", "--timezone", "UTC"], 2, "timezone: goes with cron"),
@@ -218,13 +221,18 @@ def test_data_come_as_json_from_a_file_from_a_pipe_or_field_by_field(project: Pr
         (["retry", "--all", "--queue", "mial"], 4, "no queue named 'mial'"),
         (["drop", "--all", "--service", "addd"], 4, "no service named 'addd'"),
         (["queues", "defualt"], 4, "no queue named 'defualt': did you mean 'default'?"),
-        (["queues", "--pause"], 2, "name the queue that is to be set"),
+        (["queues", "--rate", "1/s"], 2, "name the queue that is to be set"),
+        (["queues", "default", "--pause"], 2, "`raptor pause default` holds a queue"),
+        (["queues", "--resume"], 2, "`raptor resume NAME` lets it go on"),
         (["queues", "default", "--rate", "fast"], 2, "rate: so many starts in a time"),
         (["queues", "default", "--concurrency", "0"], 2, "concurrency: a whole number from 1, not 0"),
         (["queues", "default", "--lease", "60"], 2, "60"),
-        (["pause", "nothing"], 4, "nothing"),
+        (["pause", "nothing"], 4, "no scheduler or service named 'nothing'"),
+        (["pause", "defalt"], 4, "no scheduler, service or queue named 'defalt': did you mean 'default'?"),
+        (["pause", "letter"], 4, "no scheduler lists that service; `raptor pause mail` holds the queue of its tasks"),
         (["work", "a b"], 2, "a b"),
         (["work", "--processors", "0"], 2, "processors"),
+        (["work", "--metrics", "9464"], 2, "--metrics: a host and a port such as 127.0.0.1:9464 are"),
         (["work", "--grace", "5"], 2, "5"),
     ],
 )  # fmt: skip
@@ -246,6 +254,20 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Project:
     made = Project(tmp_path_factory.mktemp("standing"), services=SERVICES)
     made.ok("put", "add", "a=1")
     return made
+
+
+def test_what_nobody_can_run_is_told_as_not_run(project: Project) -> None:
+    put(project, "nobody", "--force")
+    burst = work(project, "--burst")
+    line = burst.wait_for("nobody #1 ")
+    assert "✗ not run: there is no service nobody here → dead: unknown service; raptor task 1" in line
+    assert burst.end() == 1
+
+
+def test_a_time_that_has_passed_is_due_now_and_that_is_said(project: Project) -> None:
+    said = project.ok("put", "quick", "--at", "2001-02-03 04:05")
+    assert said == "put as task 1 on queue default, due now (2001-02-03 04:05 has passed)"
+    assert project.ok("put", "quick", "--at", "now") == "put as task 2 on queue default, due now"
 
 
 def test_a_key_that_is_held_is_said(project: Project) -> None:
@@ -337,7 +359,7 @@ def test_settings_of_a_queue_hold(project: Project) -> None:
     assert project.run("queues").stderr == "no queues yet: raptor put SERVICE makes one\n"
     project.ok("queues", "mail", "--concurrency", "2", "--rate", "100/min", "--lease", "30s", "--max-attempts", "5")
     set_so = "2 at a time, 100/min, lease 30s, 5 attempts"
-    assert f"mail 0 0 0 0 0 - {set_so}" in project.ok("queues")
+    assert f"mail 0 0 0 0 0 - - {set_so}" in project.ok("queues")
     put(project, "letter", "to=a")
     assert shown(project, 1)["max_attempts"] == 5
     running = node(project)
@@ -352,9 +374,53 @@ def test_settings_of_a_queue_hold(project: Project) -> None:
 
 def test_queues_of_the_settings_file_are_shown(project: Project) -> None:
     (project.folder / "raptor.toml").write_text('module = "services"\n[queues.slow]\nrate = "5/10min"\n')
-    assert "slow 0 0 0 0 0 - 5/10m" in project.ok("queues")
+    assert "slow 0 0 0 0 0 - - 5/10m" in project.ok("queues")
     node(project)
-    assert "slow 0 0 0 0 0 - 5/10m" in project.ok("queues")
+    assert "slow 0 0 0 0 0 - - 5/10m" in project.ok("queues")
+
+
+def test_the_rate_of_a_queue_is_shown_while_its_worker_runs(project: Project) -> None:
+    put(project, "quick")
+    assert "QUEUE READY TAKEN DELAYED DONE DEAD RATE LATE LIMITS" in project.ok("queues")
+    assert project.json("queues")["queues"][0]["done_per_s"] is None
+    running = node(project)
+    running.wait_for("quick #1 ✓ ok")
+    eventually(lambda: re.search(r"default 0 0 0 1 0 (\d+/min|1.0/s) - -", project.ok("queues")), "no rate")
+    assert 0 < project.json("queues")["queues"][0]["done_per_s"] <= 1
+
+
+def test_what_a_reload_read_of_the_worker_is_for_the_next(project: Project) -> None:
+    settings = 'module = "services"\n[worker]\nqueues = ["{}"]\nprocessors = {}\n'
+    (project.folder / "raptor.toml").write_text(settings.format("default", 7))
+    node(project)
+    (project.folder / "raptor.toml").write_text(settings.format("mail", 9))
+    project.run("reload", check=True)
+    assert project.json("queues")["worker"] == {"processors": 7, "queues": ["default"]}
+    refused = project.run("work", "mail", "--processors", "7", "--detach")
+    assert (refused.returncode, "turns only default: `raptor stop` ends it; start it again" in refused.stderr) == (
+        6,
+        True,
+    )
+
+
+def test_history_and_failures_say_where_the_runs_of_tasks_are(project: Project) -> None:
+    project.run("run", "quick", check=True)
+    assert project.run("history").stderr == ""
+    put(project, "add", "a=1")
+    put(project, "broken")
+    assert work(project, "--burst").end() == 1
+    said = project.run("history", "add")
+    assert said.stdout == ""
+    assert said.stderr == (
+        "no runs by a scheduler or by hand yet\nHint: raptor tasks --service add has what ran as a task\n"
+    )
+    assert project.run("history").stderr == "Hint: raptor tasks has what ran as a task\n"
+    assert project.run("history", "quick").stderr == ""
+    assert project.run("logs", "--failed", "broken").stderr == (
+        "no failed runs\nHint: raptor dead --service broken has what ran as a task\n"
+    )
+    assert project.run("history", "add", "--failed").stderr == "no failed runs\n"
+    assert project.json("history", "add")["has_tasks"] is True
 
 
 def test_a_paused_queue_keeps_its_tasks(project: Project) -> None:
@@ -368,10 +434,33 @@ def test_a_paused_queue_keeps_its_tasks(project: Project) -> None:
     assert "mail ◑ paused 1 ready" in project.ok("status")
     assert project.run("resume", "mail").stderr == "resumed mail (a queue)\n"
     running.wait_for("letter #1 ✓ ok")
-    project.ok("queues", "mail", "--pause")
+    project.run("pause", "mail", check=True)
     assert work(project, "mail", "--burst").end() == 0
-    project.ok("queues", "mail", "--resume")
+    project.run("resume", "mail", check=True)
     assert "paused" not in project.ok("queues")
+
+
+@pytest.mark.parametrize("words", [["work"], ["start", "main", "--interval", "1h"]], ids=lambda words: words[0])
+def test_metrics_are_answered_where_a_flag_says(project: Project, words: list[str]) -> None:
+    process = Process([*RAPTOR, *words, "--metrics", "127.0.0.1:0"], project.folder, {})
+    project.processes.append(process)
+    url = process.wait_for("metrics on http://127.0.0.1:").removeprefix("metrics on ")
+    assert not url.endswith(":0/metrics")
+    assert b"raptor_queue_running_workers 1.0" in urlopen(url, timeout=20).read()
+    project.run("reload", check=True)
+    refused = project.run("start", "other", "--metrics", "127.0.0.1:1")
+    assert refused.returncode == 6
+    assert "answers for metrics on 127.0.0.1:0: `raptor stop`, and start it again" in refused.stderr
+    assert project.run("work", "--detach", "--metrics", "127.0.0.1:0").returncode == 0  # as it has them
+
+
+def test_a_detached_node_has_the_flag_too_and_one_without_metrics_says_so(project: Project) -> None:
+    project.run("work", "--detach", check=True)
+    refused = project.run("work", "--metrics", "127.0.0.1:0")
+    assert (refused.returncode, "answers for no metrics" in refused.stderr) == (6, True)
+    project.run("stop", check=True)
+    project.run("work", "--detach", "--metrics", "127.0.0.1:0", check=True)
+    assert "metrics on http://127.0.0.1:" in project.ok("logs")
 
 
 def test_after_kill_9_the_task_runs_again(project: Project) -> None:

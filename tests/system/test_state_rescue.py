@@ -19,8 +19,8 @@ from raptor.clock import Clock, SystemClock
 from raptor.errors import RefusedState
 from raptor.rows import Line
 from raptor.state.base import Query
-from raptor.state.home import Home
 from raptor.state.connection import schema
+from raptor.state.home import Home
 from raptor.state.parts import PARTS
 from raptor.state.repair import Report, repair
 from raptor.state.rescue import COLUMNS, GAP, SHOWN, Rescue
