@@ -160,6 +160,14 @@ class NotWritten(RaptorError):
         super().__init__(f"{file} was not written: {problem}")
 
 
+class StaleLease(RaptorError):
+    """Somebody else has the right to do this by now; nothing was written. `key` says which right it was."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(f"{key} is another's by now; nothing was written")
+
+
 _ADVICE = {
     "already_started": "already started under this id",
     "already_present": "its specification is present but it does not run: restart_child or delete_child",

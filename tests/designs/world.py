@@ -21,7 +21,7 @@ from raptor.runners.python import PythonRunner
 from raptor.runtime import Runtime
 from raptor.service import Service
 from raptor.site import Site
-from raptor.state.base import Record
+from raptor.state.base import Record, Right
 from raptor.state.memory import MemoryStore
 from raptor.supervisor import Supervisor
 from raptor.task import Run, Slot
@@ -55,13 +55,13 @@ class Handle:
     async def slots(self, service: str, **wanted: Any) -> list[Slot]:
         return await self._read(self.image.slots(service, **wanted))
 
-    async def save(self, changes: Sequence[tuple[str, str, Record | None]]) -> None:
+    async def save(self, changes: Sequence[tuple[str, str, Record | None]], *, rights: Sequence[Right] = ()) -> None:
         for change in changes:
-            await self._write((change[0], change[1]), lambda change=change: self.image.save([change]))  # type: ignore[misc]
+            await self._write((change[0], change[1]), lambda change=change: self.image.save([change], rights=rights))  # type: ignore[misc]
 
-    async def record(self, slots: Iterable[Slot], runs: Iterable[Run]) -> None:
+    async def record(self, slots: Iterable[Slot], runs: Iterable[Run], *, rights: Sequence[Right] = ()) -> None:
         slots, runs = list(slots), list(runs)
-        await self._write(("ledger", ""), lambda: self.image.record(slots, runs))
+        await self._write(("ledger", ""), lambda: self.image.record(slots, runs, rights=rights))
 
     async def stat(self, *, now: float) -> Any:
         return await self._read(self.image.stat(now=now))
