@@ -11,7 +11,7 @@ SEED ?=
 # How often `make torture` kills.
 KILLS ?= 200
 # program=package: what the tests or benchmarks need and only Debian's packages give.
-SERVERS = erl=erlang-base rabbitmq-server=rabbitmq-server openssl=openssl
+SERVERS = erl=erlang-base rabbitmq-server=rabbitmq-server openssl=openssl pg_ctlcluster=postgresql pgbouncer=pgbouncer
 # Where Debian keeps servers, and a user's PATH may not look.
 SBIN ?= :/usr/sbin
 

@@ -152,7 +152,10 @@ class RefusedState(RaptorError):
 
 
 class NotWritten(RaptorError):
-    """The store could not write; nothing was acknowledged, it may be tried again. `reason`: full, busy, readonly."""
+    """The store could not write; nothing was acknowledged, it may be tried again.
+
+    `reason`: full, busy, readonly, unreachable; unknown where the answer to a commit was lost.
+    """
 
     def __init__(self, reason: str, file: object, problem: str) -> None:
         self.reason = reason

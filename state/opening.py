@@ -1,4 +1,4 @@
-"""Stores by their address: `memory:` and `sqlite:///path/of/a/state/directory`."""
+"""Stores by their address: `memory:`, `sqlite:///path/of/a/state/directory`, `postgresql://user@host/database`."""
 
 from __future__ import annotations
 
@@ -48,5 +48,22 @@ async def _sqlite(rest: str, clock: Clock) -> AsyncGenerator[Store]:
         home.close()
 
 
-STORES: dict[str, Callable[[str, Clock], AbstractAsyncContextManager[Store]]] = {"memory": _memory, "sqlite": _sqlite}
+@asynccontextmanager
+async def _postgresql(rest: str, clock: Clock) -> AsyncGenerator[Store]:
+    try:
+        from raptor.state.postgres.opening import open_postgres
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "psycopg":
+            raise
+        raise BadInput("PostgreSQL needs psycopg: pip install 'raptor-scheduler[postgres]'") from None
+    async with open_postgres(f"postgresql:{rest}", clock) as store:
+        yield store
+
+
+STORES: dict[str, Callable[[str, Clock], AbstractAsyncContextManager[Store]]] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "postgresql": _postgresql,
+    "postgres": _postgresql,
+}
 """By scheme. A new backend is a line here."""
