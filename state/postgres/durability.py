@@ -15,6 +15,7 @@ PROMISES = (
     " pg_is_in_recovery(), current_setting('default_transaction_read_only'), current_setting('server_version_num')::int"
 )
 OLDEST = 130000
+NOISE_S = 0.005
 
 
 class Durability(NamedTuple):
@@ -57,8 +58,13 @@ async def promises(connection: Connection, address: Address) -> Durability:
     return Durability(commit, fsync == "on", pages == "on", version, not address.pooler)
 
 
+def is_skewed(skew_s: float) -> bool:
+    """Whether it is worth following: less is the noise of asking."""
+    return abs(skew_s) > NOISE_S
+
+
 async def skew(connection: Connection, clock: Clock) -> float:
-    """How far the clock here is ahead of the server's, to half a round trip."""
+    """How far the machine's clock is ahead of the server's, to half a round trip; 0 for noise."""
     best: tuple[float, float] | None = None
     for _ in range(3):
         before = clock.monotonic()
@@ -67,6 +73,6 @@ async def skew(connection: Connection, clock: Clock) -> float:
         assert row is not None
         took_s = clock.monotonic() - before
         if best is None or took_s < best[0]:
-            best = (took_s, here + took_s / 2 - seconds(row[0]))
+            best = (took_s, here - clock.offset_s + took_s / 2 - seconds(row[0]))
     assert best is not None
-    return best[1]
+    return best[1] if is_skewed(best[1]) else 0.0

@@ -35,6 +35,9 @@ SEAL = (
 FATE = "SELECT pg_xact_status(%s::text::xid8)"
 
 
+Merge: TypeAlias = "Callable[[Transaction, Sequence[Any]], Awaitable[Finish[Sequence[T]]]]"
+"""Of what several calls were given, to the answer of each."""
+
 Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
 
@@ -46,6 +49,10 @@ class Transaction:
         self._schema = schema
         self.notes: list[str] = []  # told to all nodes with the commit
 
+    def tell(self, news: Mapping[str, float]) -> None:
+        """Tasks will be ready: the earliest due time of each queue."""
+        self.notes += [f"t {due!r} {queue}" for queue, due in news.items()]
+
     async def send(self, statement: str, values: Values = ()) -> psycopg.AsyncCursor[tuple[Any, ...]]:
         """Without waiting for its answer."""
         return await self._connection.execute(named(statement, self._schema), values, binary=True)
@@ -55,17 +62,32 @@ class Transaction:
 
 
 class Call(Generic[T]):
-    """One call of the store's. `send` begins it, and its answer's work is done after all have begun."""
+    """One call of the store's: `work` sends what it asks, and its answer is waited for after all have sent theirs.
+
+    Calls that have something to `merge` are sent as one, by the work of the first.
+    """
 
     def __init__(
-        self, work: Callable[[Transaction], Awaitable[Finish[T]]], *, about: object = None,
-        alone: bool = False, lost: Callable[[T], None] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        work: Callable[[Transaction], Awaitable[Finish[T]]] | None = None,
+        *,
+        merge: Merge[T] | None = None,
+        given: Any = None,
+        about: object = None,
+        alone: bool = False,
+        lost: Callable[[T], None] | None = None,
+    ) -> None:
         self.work = work
+        self.merge = merge
+        self.given = given
         self.about = about  # what it was asked with: a second try of the same is known by it
         self.alone = alone
         self.lost = lost  # told of an answer that nobody waits for any more
         self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    async def send(self, transaction: Transaction) -> Finish[T]:
+        assert self.work is not None
+        return await self.work(transaction)
 
     def answer(self, value: T) -> None:
         if not self.future.done():
@@ -207,8 +229,7 @@ class Lane:
         try:
             async with asyncio.timeout(CALL_S), connection.pipeline():
                 try:
-                    finishing = [await call.work(transaction) for call in calls]
-                    answers = [await finish() for finish in finishing]
+                    answers = await self._answers(transaction, calls)
                     notes = transaction.notes
                     ((number, _),) = await transaction.rows(SEAL, (notes,))
                 except psycopg.Error:
@@ -226,6 +247,16 @@ class Lane:
         self.commits += number is not None
         for call, answer in zip(calls, answers, strict=True):
             call.answer(answer)
+
+    async def _answers(self, transaction: Transaction, calls: Sequence[Call[Any]]) -> list[Any]:
+        merged = [call for call in calls if call.merge is not None]
+        together = None
+        if merged and merged[0].merge is not None:
+            together = await merged[0].merge(transaction, [call.given for call in merged])
+        finishing = [(call, await call.send(transaction)) for call in calls if call.merge is None]
+        found = dict(zip(merged, await together(), strict=True)) if together is not None else {}
+        found |= {call: await finish() for call, finish in finishing}
+        return [found[call] for call in calls]
 
     async def _clear_doubts(self, connection: Connection) -> None:
         while self._doubts:

@@ -122,7 +122,7 @@ async def revive(transaction: Transaction, ids: Sequence[int], now: float) -> li
     await transaction.send(LOCK, (Column(INT8, ids),))
     cursors = [await transaction.send(REVIVE, (Time(at(now)), id)) for id in dict.fromkeys(ids)]
     revived = [row for cursor in cursors for row in await cursor.fetchall()]
-    transaction.notes += [f"t {now!r} {queue}" for queue in {queue for _, queue in revived}]
+    transaction.tell({queue: now for _, queue in revived})
     return [(id, queue) for id, queue in revived]
 
 

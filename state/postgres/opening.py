@@ -19,9 +19,7 @@ async def open_postgres(address: str, clock: Clock) -> AsyncGenerator[PostgresSt
     where = read(address)
     store = PostgresStore(where, clock)
     store.durability, store.skew_s = await prepare(where, clock)
-    follow = getattr(clock, "follow", None)
-    if follow is not None:
-        follow(-store.skew_s)
+    clock.follow(-store.skew_s)
     try:
         yield store
     finally:

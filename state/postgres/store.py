@@ -6,7 +6,6 @@ wait for somebody else's lock, one for looking. A session beside them listens.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -32,10 +31,10 @@ from raptor.state.bells import Bells, LocalBell
 from raptor.state.news import LocalWatch, News
 from raptor.state.postgres import looking, nodes, tables
 from raptor.state.postgres.address import Address
-from raptor.state.postgres.durability import Durability
+from raptor.state.postgres.durability import NOISE_S, Durability, is_skewed
 from raptor.state.postgres.lane import Call, Finish, Lane, Transaction
 from raptor.state.postgres.looking import DROP, EARLIEST, QUEUES, SHED, UPCOMING
-from raptor.state.postgres.putting import lock_keys, send_puts
+from raptor.state.postgres.putting import earliest, send_keyed, send_plain
 from raptor.state.postgres.session import Session
 from raptor.state.postgres.taking import send_extend, send_settle, send_take
 from raptor.state.postgres.trouble import not_written
@@ -64,7 +63,6 @@ class PostgresStore:
         )
         self._found: dict[str, list[Task]] = {}  # taken for an owner who did not wait for them
         self._now = 0.0  # the latest that was handed in
-        self._puts: list[tuple[Sequence[Task], float, asyncio.Future[list[Receipt]]]] = []
 
     @property
     def sequence(self) -> int:
@@ -76,25 +74,13 @@ class PostgresStore:
         check(tasks)
         if not tasks:
             return []
-        news = dict[str, float]()
-
-        async def work(transaction: Transaction) -> Finish[list[Receipt]]:
-            if keyed:
-                await lock_keys(transaction, tasks)
-            finish = await send_puts(transaction, [tasks], now, replace)
-
-            async def told() -> list[Receipt]:
-                (placed,) = await finish()
-                rung = (task for task, (_, new) in zip(tasks, placed, strict=True) if new or replace)
-                news.update(_earliest((task.queue, task.due) for task in rung))
-                transaction.notes += [f"t {due!r} {queue}" for queue, due in news.items()]
-                return placed
-
-            return told
-
-        keyed = any(task.key is not None for task in tasks)
-        placed = await (self._rest if keyed else self._flow).ask(Call(work, about=tasks))
-        self._ring(news)
+        if any(task.key is not None for task in tasks):
+            call = Call(lambda transaction: send_keyed(transaction, tasks, now, replace), about=tasks)
+            placed = await self._rest.ask(call)
+        else:
+            placed = await self._flow.ask(Call(merge=send_plain, given=(tasks, now), about=tasks))
+        rung = (task for task, (_, new) in zip(tasks, placed, strict=True) if new or replace)
+        self._ring(earliest((task.queue, task.due) for task in rung))
         return placed
 
     async def take(self, wants: Sequence[Want], *, owner: str, now: float) -> Taken:
@@ -118,7 +104,7 @@ class PostgresStore:
         waits = any(move.successor is not None and move.successor.key is not None for move in moves)
         lane = self._rest if waits else self._flow
         stale = await lane.ask(Call(lambda transaction: send_settle(transaction, moves, now), about=moves))
-        self._ring(_earliest(entry for move in moves if move.id not in stale for entry in move.ready))
+        self._ring(earliest(entry for move in moves if move.id not in stale for entry in move.ready))
         return stale
 
     async def extend(self, holds: Sequence[Hold], *, until: float) -> Held:
@@ -239,7 +225,9 @@ class PostgresStore:
         self._now = max(self._now, now)
         try:
             await self._session.own(presence.owner)
+            before = self._clock.monotonic()
             rows = await self._session.execute(nodes.APPEAR, nodes.shown(presence, now))
+            self._compare(self._clock.monotonic() - before, seconds(rows[0][-1]))
             await self._session.own(presence.owner)
         except Exception as error:
             raise not_written(self.address, error) from error
@@ -270,6 +258,13 @@ class PostgresStore:
             await lane.close()
 
     # Inside
+
+    def _compare(self, took_s: float, there: float) -> None:
+        """Follow the server's clock, if ours has left it."""
+        skew_s = self._clock.now() - self._clock.offset_s - took_s / 2 - there
+        if abs(skew_s - self.skew_s) > max(NOISE_S, took_s):
+            self.skew_s = skew_s if is_skewed(skew_s) else 0.0
+            self._clock.follow(-self.skew_s)
 
     async def _earliest(self) -> Mapping[str, float]:
         return {queue: seconds(due) for queue, due in await self._rows(EARLIEST)}
@@ -303,14 +298,6 @@ def _at_once(work: Callable[[Transaction], Awaitable[T]]) -> Callable[[Transacti
         return finish
 
     return do
-
-
-def _earliest(entries: Iterable[tuple[str, float]]) -> dict[str, float]:
-    news: dict[str, float] = {}
-    for queue, due in entries:
-        if due < news.get(queue, float("inf")):
-            news[queue] = due
-    return news
 
 
 async def _counted(transaction: Transaction, statement: str, values: Any) -> int:

@@ -10,7 +10,7 @@ import msgspec
 from raptor.state.base import Held, Hold, Taken, Want
 from raptor.state.pace import Starts, allowance, started
 from raptor.state.postgres.lane import Finish, Transaction
-from raptor.state.postgres.putting import lock_keys, send_puts
+from raptor.state.postgres.putting import earliest, lock_keys, send_in_order
 from raptor.state.postgres.wire import (
     INT2,
     INT4,
@@ -162,12 +162,8 @@ async def send_settle(transaction: Transaction, moves: Sequence[Move], now: floa
                 stale.add(move.id)
         if repeated:
             successors = [move.successor for move in repeated if move.successor is not None]
-            await (await send_puts(transaction, [successors], now, False, after=[move.id for move in repeated]))()
-        news: dict[str, float] = {}
-        for move in moves:
-            for queue, due in move.ready if move.id in counted else ():
-                news[queue] = min(due, news.get(queue, due))
-        transaction.notes += [f"t {due!r} {queue}" for queue, due in news.items()]
+            await (await send_in_order(transaction, successors, now, False, [move.id for move in repeated]))()
+        transaction.tell(earliest(entry for move in moves if move.id in counted for entry in move.ready))
         return frozenset(stale)
 
     return finish
