@@ -6,7 +6,6 @@ import asyncio
 import os
 import secrets
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,30 +14,24 @@ from raptor.clock import Clock
 from raptor.state.postgres.address import read
 from raptor.state.postgres.opening import prepare
 from raptor.state.postgres.store import PostgresStore
-from tests.servers import Server
+from tests.servers import Server, running
 
 
 @pytest.fixture(scope="session")
-def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server_url() -> Iterator[str]:
     """The address of a server that tests share: they may create what they like, and stop nothing."""
     if named := os.environ.get("RAPTOR_TEST_PG"):
         yield named
         return
-    server = Server(tmp_path_factory.mktemp("postgres"))
-    server.initialise()
-    server.start()
-    yield server.url
-    server.stop()
+    with running() as server:
+        yield server.url
 
 
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[Server]:
+def own_server() -> Iterator[Server]:
     """A server of the test's own, to be stopped and killed."""
-    server = Server(tmp_path / "postgres")
-    server.initialise()
-    server.start()
-    yield server
-    server.stop()
+    with running() as server:
+        yield server
 
 
 @pytest.fixture

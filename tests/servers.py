@@ -5,11 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import pwd
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +24,13 @@ PR_SET_PDEATHSIG = 1
 class Server:
     """One cluster of ours on a loopback port, as another user when we are root. It ends with whoever started it."""
 
-    def __init__(self, folder: Path, *settings: str) -> None:
-        self.folder = folder
+    def __init__(self, *settings: str) -> None:
+        self.folder = scratch()
         self.port = spare_port()
-        self.data = folder / "data"
+        self.data = self.folder / "data"
         self._bin = _programs()
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
-        folder.mkdir(parents=True, exist_ok=True)
-        for parent in (folder, *folder.parents):  # pytest's folders are ours alone
-            if parent.stat().st_uid == os.getuid() and not parent.stat().st_mode & 0o001:
-                parent.chmod(parent.stat().st_mode | 0o011)
-        if os.getuid() == 0:
-            user = _user()
-            os.chown(folder, user.pw_uid, user.pw_gid)
 
     @property
     def url(self) -> str:
@@ -46,7 +42,7 @@ class Server:
 
     def run(self, program: str, *words: str) -> None:
         done = subprocess.run(
-            [self._bin / program, *words], capture_output=True, text=True, check=False, cwd=self.folder, **_apart()
+            [self._bin / program, *words], capture_output=True, text=True, check=False, cwd=self.folder, **apart()
         )
         assert done.returncode == 0, f"{program} failed:\n{done.stdout}{done.stderr}"
 
@@ -59,7 +55,7 @@ class Server:
         with open(self.folder / "log", "ab") as log:
             self._process = subprocess.Popen(
                 [self._bin / "postgres", "-D", self.data, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                cwd=self.folder, preexec_fn=_end_with_parent, **_apart(),
+                cwd=self.folder, preexec_fn=_end_with_parent, **apart(),
             )  # fmt: skip
         end = time.monotonic() + START_S
         while not self._is_ready():
@@ -91,6 +87,28 @@ class Server:
     def _is_ready(self) -> bool:
         words = [self._bin / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         return subprocess.run(words, check=False).returncode == 0
+
+
+@contextmanager
+def running(*settings: str) -> Generator[Server]:
+    """A new server, with whatever settings."""
+    server = Server(*settings)
+    try:
+        server.initialise()
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(server.folder, ignore_errors=True)
+
+
+def scratch() -> Path:
+    """A folder of the server's user. Not one of pytest's: each of its runs locks them for all users but its own."""
+    folder = Path(tempfile.mkdtemp(prefix="raptor-server-"))
+    if os.getuid() == 0:
+        user = _user()
+        os.chown(folder, user.pw_uid, user.pw_gid)
+    return folder
 
 
 def spare_port() -> int:
@@ -133,7 +151,8 @@ def _user() -> pwd.struct_passwd:
     raise AssertionError("there is no user `nobody` to run PostgreSQL as")
 
 
-def _apart() -> dict[str, Any]:
+def apart() -> dict[str, Any]:
+    """For subprocess: as another user, when we are root."""
     if os.getuid() != 0:
         return {}
     user = _user()

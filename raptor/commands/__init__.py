@@ -98,7 +98,7 @@ def exit_code(error: BaseException) -> int:
     match error:
         case BadInput() | BadSpec():
             return 2
-        case NotRunning():
+        case NotRunning() | NotWritten(reason="unreachable"):
             return 3
         case NoSuchName():
             return 4

@@ -39,7 +39,7 @@ async def found(connection: AsyncConnection[Any], address: Address) -> int:
     """The version of the schema that is there; 0: none."""
     try:
         row = await (
-            await connection.execute(named("SELECT max(version) FROM raptor.version", address.schema))
+            await connection.execute(named("SELECT max(v.version) FROM raptor.version AS v", address.schema))
         ).fetchone()
     except (errors.UndefinedTable, errors.InvalidSchemaName):
         return 0
