@@ -16,8 +16,9 @@ from psycopg import errors
 
 from raptor.errors import NotWritten, RaptorError
 from raptor.state.postgres.address import Address
-from raptor.state.postgres.link import CALL_S, Connection, connect
+from raptor.state.postgres.link import CALL_S, connect
 from raptor.state.postgres.migration import named
+from raptor.state.postgres.pipe import Answer, Pipe, Values
 from raptor.state.postgres.trouble import PASSING, is_lost, not_written
 
 T = TypeVar("T")
@@ -38,14 +39,12 @@ FATE = "SELECT pg_xact_status(%s::text::xid8)"
 Merge: TypeAlias = "Callable[[Transaction, Sequence[Any]], Awaitable[Finish[Sequence[T]]]]"
 """Of what several calls were given, to the answer of each."""
 
-Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
-
 
 class Transaction:
     """What a call may do with the connection."""
 
-    def __init__(self, connection: Connection, schema: str) -> None:
-        self._connection = connection
+    def __init__(self, pipe: Pipe, schema: str) -> None:
+        self._pipe = pipe
         self._schema = schema
         self.notes: list[str] = []  # told to all nodes with the commit
 
@@ -53,9 +52,9 @@ class Transaction:
         """Tasks will be ready: the earliest due time of each queue."""
         self.notes += [f"t {due!r} {queue}" for queue, due in news.items()]
 
-    async def send(self, statement: str, values: Values = ()) -> psycopg.AsyncCursor[tuple[Any, ...]]:
+    async def send(self, statement: str, values: Values = ()) -> Answer:
         """Without waiting for its answer."""
-        return await self._connection.execute(named(statement, self._schema), values, binary=True)
+        return await self._pipe.send(named(statement, self._schema), values)
 
     async def rows(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
         return await (await self.send(statement, values)).fetchall()
@@ -118,7 +117,7 @@ class Lane:
         self._role = role
         self._ready = ready
         self._opened = opened  # told of the server process that works here
-        self._connection: Connection | None = None
+        self._pipe: Pipe | None = None
         self._waiting: list[Call[Any]] = []
         self._doubts: list[Doubt] = []
         self._runner: asyncio.Task[None] | None = None
@@ -188,12 +187,12 @@ class Lane:
         """Until they are done, or it is known why not."""
         for tried in range(TRIES):
             calls = [call for call in calls if not call.future.done()]
-            fresh = self._connection is None or self._connection.closed
+            fresh = self._pipe is None or self._pipe.connection.closed
             try:
-                connection = await self._connected()
-                await self._clear_doubts(connection)
+                pipe = await self._connected()
+                await self._clear_doubts()
                 if calls:
-                    await self._transact(connection, calls)
+                    await self._transact(pipe, calls)
                 return
             except PASSING as error:
                 if tried == TRIES - 1:
@@ -222,31 +221,41 @@ class Lane:
             except Exception as error:
                 self._fail([call], error)
 
-    async def _transact(self, connection: Connection, calls: list[Call[Any]]) -> None:
-        transaction = Transaction(connection, self._address.schema)
+    async def _transact(self, pipe: Pipe, calls: list[Call[Any]]) -> None:
+        transaction = Transaction(pipe, self._address.schema)
         answers: list[Any] = []
         number: str | None = None
+        pipe.attend()
         try:
-            async with asyncio.timeout(CALL_S), connection.pipeline():
-                try:
-                    answers = await self._answers(transaction, calls)
-                    notes = transaction.notes
-                    ((number, _),) = await transaction.rows(SEAL, (notes,))
-                except psycopg.Error:
-                    raise
-                except RaptorError:
-                    raise  # before anything was written: see Call.alone
-                except BaseException:
-                    connection.pgconn.finish()  # what was sent must not be committed by leaving
-                    raise
+            async with asyncio.timeout(CALL_S):
+                answers = await self._answers(transaction, calls)
+                ((number, _),) = await transaction.rows(SEAL, (transaction.notes,))
+                await pipe.commit()
         except Exception as error:
-            if number is None or not is_lost(error):
-                raise
-            self._doubts.append(Doubt(number, calls, answers))
-            raise _InDoubt(str(error)) from error
+            if number is not None and is_lost(error):
+                self._doubts.append(Doubt(number, calls, answers))
+                raise _InDoubt(str(error)) from error
+            # A refusal of ours comes before anything was written: see Call.alone.
+            if isinstance(error, psycopg.Error | RaptorError) and not is_lost(error) and number is None:
+                await self._clear(pipe)
+            elif not isinstance(error, psycopg.Error):
+                pipe.connection.pgconn.finish()  # what was sent must not be committed
+            raise
+        except BaseException:
+            pipe.connection.pgconn.finish()
+            raise
+        finally:
+            pipe.leave()
         self.commits += number is not None
         for call, answer in zip(calls, answers, strict=True):
             call.answer(answer)
+
+    async def _clear(self, pipe: Pipe) -> None:
+        try:
+            async with asyncio.timeout(CALL_S):
+                await pipe.clear()
+        except Exception:
+            pipe.connection.pgconn.finish()
 
     async def _answers(self, transaction: Transaction, calls: Sequence[Call[Any]]) -> list[Any]:
         merged = [call for call in calls if call.merge is not None]
@@ -258,10 +267,10 @@ class Lane:
         found |= {call: await finish() for call, finish in finishing}
         return [found[call] for call in calls]
 
-    async def _clear_doubts(self, connection: Connection) -> None:
+    async def _clear_doubts(self) -> None:
         while self._doubts:
             doubt = self._doubts[0]
-            done = await self._fate(connection, doubt.number)
+            done = await self._fate(doubt.number)
             self._doubts.pop(0)
             if done:
                 self.commits += 1
@@ -272,31 +281,36 @@ class Lane:
                 if left:
                     self._waiting[:0] = left
 
-    async def _fate(self, connection: Connection, number: str) -> bool:
+    async def _fate(self, number: str) -> bool:
         """Whether a transaction was committed."""
         async with asyncio.timeout(SETTLE_S):
-            pause_s = 0.01
-            while True:
-                try:
-                    row = await (await connection.execute(FATE, (number,))).fetchone()
-                except errors.InvalidParameterValue:  # of the future: a server that never knew it
-                    return False
-                if row is None or row[0] != "in progress":
-                    return row is not None and row[0] == "committed"
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, 1.0)
+            connection = await connect(self._address, role="doubt")
+            try:
+                pause_s = 0.01
+                while True:
+                    try:
+                        row = await (await connection.execute(FATE, (number,))).fetchone()
+                    except errors.InvalidParameterValue:  # of the future: a server that never knew it
+                        return False
+                    if row is None or row[0] != "in progress":
+                        return row is not None and row[0] == "committed"
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(pause_s * 2, 1.0)
+            finally:
+                await connection.close()
 
-    async def _connected(self) -> Connection:
-        if self._connection is None or self._connection.closed:
+    async def _connected(self) -> Pipe:
+        if self._pipe is None or self._pipe.connection.closed:
             await self._hang_up()
-            self._connection = await connect(self._address, role=self._role)
-            self._opened(self._connection.info.backend_pid)
-        return self._connection
+            connection = await connect(self._address, role=self._role)
+            self._pipe = Pipe(connection, prepares=not self._address.pooler)
+            self._opened(connection.info.backend_pid)
+        return self._pipe
 
     async def _hang_up(self) -> None:
-        if self._connection is not None:
-            connection, self._connection = self._connection, None
-            await connection.close()
+        if self._pipe is not None:
+            pipe, self._pipe = self._pipe, None
+            await pipe.connection.close()
 
 
 class _InDoubt(psycopg.OperationalError):

@@ -21,25 +21,27 @@ from raptor.state.postgres.trouble import grants
 VERSION = 1
 AHEAD = 1  # so many versions further this Raptor still goes along
 
+TABLE = "CREATE TABLE raptor.version (version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"
+APPLIED = "INSERT INTO raptor.version (version) VALUES (%s)"
 _NAME = re.compile(r"\braptor\.(?=[a-z])")
 
 
 def script(version: int, schema: str) -> bytes:
     text = (files("raptor.state.postgres") / "schema" / f"{version:03}.sql").read_text("utf-8")
-    return named(text, schema)
+    return named(text, schema).encode()
 
 
 @lru_cache(maxsize=1000)
-def named(text: str, schema: str) -> bytes:
+def named(text: str, schema: str) -> str:
     """A statement, written for the schema `raptor`, for another."""
-    return (text if schema == "raptor" else _NAME.sub(f"{schema}.", text)).encode()
+    return text if schema == "raptor" else _NAME.sub(f"{schema}.", text)
 
 
 async def found(connection: AsyncConnection[Any], address: Address) -> int:
     """The version of the schema that is there; 0: none."""
     try:
         row = await (
-            await connection.execute(named("SELECT max(v.version) FROM raptor.version AS v", address.schema))
+            await connection.execute(named("SELECT max(v.version) FROM raptor.version AS v", address.schema).encode())
         ).fetchone()
     except (errors.UndefinedTable, errors.InvalidSchemaName):
         return 0
@@ -89,13 +91,11 @@ async def _step(connection: AsyncConnection[Any], address: Address) -> int:
             known = "SELECT 1 FROM pg_namespace WHERE nspname = %s"
             if await (await connection.execute(known, (name,))).fetchone() is None:
                 await connection.execute(f"CREATE SCHEMA {name}".encode())
-            await connection.execute(
-                named(
-                    "CREATE TABLE raptor.version (version integer PRIMARY KEY, applied timestamptz DEFAULT now())", name
-                )
-            )
+            await connection.execute(named(TABLE, name).encode())
         await connection.execute(script(version + 1, name), prepare=False)
-        await connection.execute(named("INSERT INTO raptor.version (version) VALUES (%s)", name), (version + 1,))
+        await connection.execute(
+            named("INSERT INTO raptor.version (version) VALUES (%s)", name).encode(), (version + 1,)
+        )
     return version + 1
 
 

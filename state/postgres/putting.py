@@ -11,6 +11,7 @@ from psycopg.types.numeric import Int2
 
 from raptor.state.base import Receipt
 from raptor.state.postgres.lane import Finish, Transaction
+from raptor.state.postgres.pipe import Answer
 from raptor.state.postgres.wire import BYTEA, FLOAT8, INT2, INT4, INT8, TEXT, TIME, Column, Time, at, not_before
 from raptor.task import Task
 
@@ -83,7 +84,7 @@ async def send_in_order(
     transaction: Transaction, tasks: Sequence[Task], now: float, replace: bool, after: Sequence[int] = ()
 ) -> Finish[list[Receipt]]:
     """Store them; whoever calls it holds the locks of their keys. `after` are the tasks that they repeat."""
-    steps: list[tuple[Any, bool]] = []  # a cursor, and whether it is of one that has a key
+    steps: list[tuple[Answer, bool]] = []  # a cursor, and whether it is of one that has a key
     plain: list[Task] = []
     for place, task in enumerate(tasks):
         if task.key is None:

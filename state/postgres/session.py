@@ -185,7 +185,9 @@ class Session:
             self._look_away()  # psycopg waits there itself
             try:
                 async with asyncio.timeout(CALL_S):
-                    cursor = await connection.execute(named(statement, self._address.schema), values, binary=True)
+                    cursor = await connection.execute(
+                        named(statement, self._address.schema).encode(), values, binary=True
+                    )
                     rows = await cursor.fetchall()
             except BaseException:
                 self._lost.set()

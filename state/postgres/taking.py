@@ -10,6 +10,7 @@ import msgspec
 from raptor.state.base import Held, Hold, Taken, Want
 from raptor.state.pace import Starts, allowance, started
 from raptor.state.postgres.lane import Finish, Transaction
+from raptor.state.postgres.pipe import Answer
 from raptor.state.postgres.putting import earliest, lock_keys, send_in_order
 from raptor.state.postgres.wire import (
     INT2,
@@ -43,7 +44,7 @@ _DUE = (
 TAKE = (
     f"WITH due AS MATERIALIZED ({' UNION ALL '.join(_DUE.format(p, p) for p in range(10))} LIMIT %(room)s)"
     " UPDATE raptor.task AS t SET state = 'taken', fence = t.fence + 1, owner = %(owner)s, lease = %(lease)s,"
-    f" started = %(now)s FROM due WHERE t.id = due.id RETURNING {COLUMNS}"
+    f" started = %(now)s WHERE t.id = ANY(ARRAY(SELECT id FROM due)) RETURNING {COLUMNS}"
 )
 LOCK_PACE = (
     "INSERT INTO raptor.pace (queue) SELECT unnest(%s::text[]) ON CONFLICT DO NOTHING",
@@ -141,7 +142,7 @@ async def send_settle(transaction: Transaction, moves: Sequence[Move], now: floa
     gone = [move for move in ordered if not move.keep]
     if any(move.successor is not None for move in ordered):
         await lock_keys(transaction, [move.successor for move in ordered if move.successor is not None])
-    cursors = []
+    cursors: list[Answer] = []
     if kept:
         cursors.append(await transaction.send(SETTLE, _settled(kept)))
     if gone:

@@ -23,7 +23,7 @@ def run(address: str, statement: str) -> list[tuple[Any, ...]]:
     """As psql would."""
     where = read(address)
     with psycopg.connect(where.url, autocommit=True) as connection:
-        cursor = connection.execute(named(statement, where.schema))
+        cursor = connection.execute(named(statement, where.schema).encode())
         return cursor.fetchall() if cursor.description else []
 
 
@@ -161,5 +161,5 @@ async def test_an_owner_whose_session_is_gone_is_gone_after_a_beat(pg_address: s
 
 def test_a_statement_for_another_schema_names_it_everywhere() -> None:
     assert named("SELECT raptor.put('x') FROM raptor.task -- 'raptor.news'", "other") == (
-        b"SELECT other.put('x') FROM other.task -- 'other.news'"
+        "SELECT other.put('x') FROM other.task -- 'other.news'"
     )
