@@ -53,26 +53,35 @@ LOCK_PACE = (
 RUNNING = "SELECT count(*) FROM raptor.task WHERE state = 'taken' AND queue = %s"
 PACE = "UPDATE raptor.pace SET starts = %s::text::json WHERE queue = %s"
 
-_MOVES = (
-    "unnest(%s::bigint[], %s::bigint[], %s::smallint[], %s::timestamptz[], %s::integer[], %s::timestamptz[],"
-    " %s::timestamptz[], %s::timestamptz[], %s::text[], %s::text[], %s::text[], %s::integer[], %s::smallint[],"
-    " %s::text[]) AS m (id, fence, state, due, attempts, previous, started, ended, output, error, reason, deaths,"
-    " suspect, history)"
+# One look at the primary key for each, in the order given, whatever the planner believes of the table: rows are found
+# from the list, never the list from the rows. The state is an expression, lest the index of all that is taken is read.
+_MINE = (
+    "WITH mine AS MATERIALIZED (SELECT held.place, m.* FROM unnest({arrays}) AS m ({columns}) CROSS JOIN LATERAL"
+    " (SELECT t.ctid AS place FROM raptor.task AS t WHERE t.id = m.id AND t.fence = m.fence"
+    " AND t.state || '' = 'taken' OFFSET 0 FOR UPDATE) AS held) "
+)
+_HOLDS = _MINE.format(arrays="%s::bigint[], %s::bigint[]", columns="id, fence")
+_MOVES = _MINE.format(
+    arrays=(
+        "%s::bigint[], %s::bigint[], %s::smallint[], %s::timestamptz[], %s::integer[], %s::timestamptz[],"
+        " %s::timestamptz[], %s::timestamptz[], %s::text[], %s::text[], %s::text[], %s::integer[], %s::smallint[],"
+        " %s::text[]"
+    ),
+    columns=(
+        "id, fence, state, due, attempts, previous, started, ended, output, error, reason, deaths, suspect, history"
+    ),
 )
 SETTLE = (
-    f"UPDATE raptor.task AS t SET state = (ARRAY[{_NAMES}])[m.state], due = m.due, attempts = m.attempts,"
+    f"{_MOVES} UPDATE raptor.task AS t SET state = (ARRAY[{_NAMES}])[m.state], due = m.due, attempts = m.attempts,"
     " previous = m.previous, started = m.started, ended = m.ended, output = m.output, error = m.error,"
     " reason = coalesce(m.reason, ''), deaths = coalesce(m.deaths, 0), suspect = coalesce(m.suspect, 0) = 1,"
     " history = m.history, owner = NULL, lease = NULL, unwanted = false"
-    f" FROM {_MOVES} WHERE t.id = m.id AND t.fence = m.fence AND t.state = 'taken' RETURNING t.id"
+    " FROM mine AS m WHERE t.ctid = m.place RETURNING t.id"
 )
-FORGET = (
-    "DELETE FROM raptor.task AS t USING unnest(%s::bigint[], %s::bigint[]) AS m (id, fence)"
-    " WHERE t.id = m.id AND t.fence = m.fence AND t.state = 'taken' RETURNING t.id"
-)
+FORGET = f"{_HOLDS} DELETE FROM raptor.task AS t USING mine AS m WHERE t.ctid = m.place RETURNING t.id"
 EXTEND = (
-    "UPDATE raptor.task AS t SET lease = %s FROM unnest(%s::bigint[], %s::bigint[]) AS m (id, fence)"
-    " WHERE t.id = m.id AND t.fence = m.fence AND t.state = 'taken' RETURNING t.id, t.unwanted"
+    f"{_HOLDS} UPDATE raptor.task AS t SET lease = %s::timestamptz FROM mine AS m WHERE t.ctid = m.place"
+    " RETURNING t.id, t.unwanted"
 )
 
 _tries = msgspec.json.Decoder(tuple[Try, ...])
@@ -201,7 +210,7 @@ def _settled(moves: Sequence[Move]) -> tuple[Any, ...]:
 async def send_extend(transaction: Transaction, holds: Sequence[Hold], until: float) -> Finish[Held]:
     ordered = sorted(set(holds))
     columns = (Column(INT8, [hold.id for hold in ordered]), Column(INT8, [hold.fence for hold in ordered]))
-    cursor = await transaction.send(EXTEND, (Time(at(until)), *columns))
+    cursor = await transaction.send(EXTEND, (*columns, Time(at(until))))
 
     async def finish() -> Held:
         held = dict(await cursor.fetchall())
