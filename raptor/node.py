@@ -6,7 +6,6 @@ import asyncio
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -15,7 +14,7 @@ import msgspec
 
 from raptor import supervisor
 from raptor.catalogue import Catalogue, from_module
-from raptor.childspec import Backoff, ChildSpec
+from raptor.childspec import ChildSpec
 from raptor.clock import Clock, SystemClock, first_of
 from raptor.commands import perform
 from raptor.config import Config
@@ -35,7 +34,7 @@ from raptor.resources import Resource, resources_of
 from raptor.rows import Definition, Line
 from raptor.runners import RUNNERS, check, close_runners
 from raptor.runtime import Runtime
-from raptor.scheduler import Scheduler
+from raptor.schedulers import Schedulers, spec_of
 from raptor.scrape import Scrape, bind
 from raptor.service import Given
 from raptor.site import Site
@@ -45,9 +44,9 @@ from raptor.state.home import Home
 from raptor.state.opening import open_store
 from raptor.supervisor import Supervisor
 from raptor.timetable import Timetable
-from raptor.timing import show_seconds
 from raptor.turn import Logs
 from raptor.turning import Finish, NewCatalogue
+from raptor.verbs import GRACE_S, Verbs
 from raptor.watchdog import WATCH, LoopWatch, Watch
 from raptor.worker import NewLines, Unwanted, Worker
 from raptor.workshop import Workshop
@@ -59,19 +58,8 @@ if TYPE_CHECKING:
 
     from raptor.metrics import Metrics
 
-GRACE_S = 30.0
 
-
-class Schedulers(Supervisor):
-    """Starts every scheduler that should run: at first those that a crash cut off."""
-
-    def init(self, workshop: Workshop) -> Any:  # type: ignore[override]
-        wanted = [definition for definition in workshop.definitions.values() if definition.should_run]
-        children = [spec_of(definition.name, workshop) for definition in wanted]
-        return super().init(children, intensity=5, period_s=10.0, backoff=Backoff(initial_s=0.1, max_s=30.0))
-
-
-class Node:
+class Node(Verbs):
     """`async with Node(home, services=[...]) as node:` runs schedulers inside a program."""
 
     def __init__(
@@ -171,37 +159,6 @@ class Node:
             self._scraped.close()
         if self._home is not None:
             self._home.close()
-
-    # Commands
-
-    async def call(self, command: str, **params: Any) -> dict[str, Any]:
-        """Perform a command of the table."""
-        return await perform(self.site, command, params)
-
-    async def start(self, name: str, interval: str | timedelta | None = None) -> dict[str, Any]:
-        """Start a scheduler; `interval` is how often it checks, "auto" (the default) wakes when something is due."""
-        given = show_seconds(interval.total_seconds()) if isinstance(interval, timedelta) else interval
-        return await self.call("start", name=name, interval=given)
-
-    async def schedule(self, name: str, services: Sequence[str]) -> dict[str, Any]:
-        """Set the services of a scheduler; "name=24h" gives one its own interval."""
-        return await self.call("schedule", name=name, services=list(services))
-
-    async def status(self, name: str | None = None) -> dict[str, Any]:
-        return await self.call("status", name=name)
-
-    async def stop(self, name: str) -> dict[str, Any]:
-        return await self.call("stop", name=name, grace_s=self.grace_s)
-
-    async def pause(self, name: str, note: str = "") -> dict[str, Any]:
-        return await self.call("pause", name=name, note=note)
-
-    async def resume(self, name: str) -> dict[str, Any]:
-        return await self.call("resume", name=name)
-
-    async def run(self, service: str) -> dict[str, Any]:
-        """Run one service now."""
-        return await self.call("run", service=service)
 
     # Tasks
 
@@ -405,10 +362,3 @@ class Node:
         for ref in running:
             ref.cast(Finish(self.grace_s))
         await first_of(all_ended(running), self._forced.wait(), timeout_s=self.grace_s + 5.0)
-
-
-def spec_of(name: str, workshop: Workshop) -> ChildSpec:
-    """How a scheduler is kept: restarted after a crash, not after an end that was asked for."""
-    return ChildSpec(
-        id=name, start=Scheduler, args=(name, workshop), name=f"scheduler:{name}", restart="transient", shutdown=10.0
-    )
