@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from raptor.clock import SystemClock
+from raptor.clock import Clock, SystemClock
 from raptor.commands import perform
 from raptor.config import Config
 from raptor.errors import AlreadyRunning
 from raptor.events import Events
-from raptor.rows import Definition, Line
+from raptor.loading import load_definitions, load_lines
 from raptor.runners import RUNNERS, close_runners
 from raptor.service import Given
 from raptor.site import Site
@@ -43,7 +43,7 @@ class Alone:
         try:
             store: Store = MemoryStore() if home is None else FileStore(home) if write else ReadStore(home)
             try:
-                site = await self._site(store)
+                site = await site_on(store, self._config, self._given, self._clock)
                 try:
                     return await perform(site, command, params)
                 finally:
@@ -65,18 +65,17 @@ class Alone:
                     raise
                 await asyncio.sleep(0.05)
 
-    async def _site(self, store: Store) -> Site:
-        timetable = Timetable(store, self._clock, Events(self._clock))
-        await timetable.load()
-        stored = await store.load("definitions")
-        workshop = Workshop(
-            timetable=timetable,
-            runners={kind: make(self._clock) for kind, make in RUNNERS.items()},
-            logs=Logs(self._config.home / "logs"),
-            catalogue=self._config.catalogue(self._given),
-            definitions={name: row for name, row in stored.items() if isinstance(row, Definition)},
-        )
-        lines = await store.load("lines")
-        defined = {line.name: line for line in self._config.queues}
-        workshop.lines = defined | {name: row for name, row in lines.items() if isinstance(row, Line)}
-        return Site(self._config.home, self._clock, workshop, self._config)
+
+async def site_on(store: Store, config: Config, services: list[Given], clock: Clock) -> Site:
+    """What a command works on where no node runs."""
+    timetable = Timetable(store, clock, Events(clock))
+    await timetable.load()
+    workshop = Workshop(
+        timetable=timetable,
+        runners={kind: make(clock) for kind, make in RUNNERS.items()},
+        logs=Logs(config.home / "logs"),
+        catalogue=config.catalogue(services),
+    )
+    await load_definitions(workshop)
+    await load_lines(workshop, config.queues)
+    return Site(config.home, clock, workshop, config)

@@ -17,6 +17,7 @@ from raptor.catalogue import Catalogue, from_module
 from raptor.childspec import ChildSpec
 from raptor.clock import Clock, SystemClock, first_of
 from raptor.commands import perform
+from raptor.company import Company
 from raptor.config import Config
 from raptor.control import Control
 from raptor.current import CURRENT
@@ -24,14 +25,17 @@ from raptor.desk import Handle, Named, TaskDesk
 from raptor.errors import CallTimeout, NotWritten
 from raptor.events import Events
 from raptor.exits import Exit
+from raptor.hearing import Hearing
 from raptor.herald import Herald
 from raptor.janitor import Janitor
 from raptor.keeper import Keeper, Opening
+from raptor.loading import load_definitions, load_lines
 from raptor.modules import load_module
 from raptor.orders import Order
+from raptor.presence import Present, doing
 from raptor.ref import Ref, all_ended
 from raptor.resources import Resource, resources_of
-from raptor.rows import Definition, Line
+from raptor.rows import Definition
 from raptor.runners import RUNNERS, check, close_runners
 from raptor.runtime import Runtime
 from raptor.schedulers import Schedulers, spec_of
@@ -111,6 +115,7 @@ class Node(Verbs):
                 runners={kind: make(self.clock) for kind, make in RUNNERS.items()},
                 logs=Logs(None if self._home is None else self._home.path / "logs"),
                 catalogue=catalogue,
+                company=Company(),
                 keep_done=self.config.retention.tasks_s > 0,
                 resources=self._declared() | self._resources,
             )
@@ -203,6 +208,7 @@ class Node(Verbs):
         return self.runtime.whereis(f"scheduler:{name}")
 
     async def launch(self, definition: Definition) -> None:
+        self._workshop.asked.add(definition.name)
         schedulers = self._schedulers()
         known = {child.id for child in await supervisor.which_children(schedulers)}
         if definition.name in known:
@@ -277,6 +283,8 @@ class Node(Verbs):
         watchdog = [ChildSpec(id="watchdog", start=LoopWatch, args=(self._watch, self._store))]
         return [
             *(watchdog if self._watch is not None else []),
+            ChildSpec(id="presence", start=Present, args=(self._workshop, self._doing), shutdown=10.0),
+            ChildSpec(id="hearing", start=Hearing, args=(self._workshop, self.site)),
             ChildSpec(id="schedulers", start=Schedulers, args=(self._workshop,), name="schedulers"),
             ChildSpec(id="workers", start=Supervisor, args=(self._workers(),), name="workers"),
             ChildSpec(
@@ -330,11 +338,11 @@ class Node(Verbs):
     async def _opened(self, timetable: Timetable) -> None:
         self._workshop.timetable = timetable
         self._is_open = True
-        stored = await timetable.store.load("definitions")
-        self._workshop.definitions = {name: row for name, row in stored.items() if isinstance(row, Definition)}
-        lines = await timetable.store.load("lines")
-        defined = {line.name: line for line in self.config.queues}
-        self._workshop.lines = defined | {name: row for name, row in lines.items() if isinstance(row, Line)}
+        await load_definitions(self._workshop)
+        await load_lines(self._workshop, self.config.queues)
+
+    def _doing(self) -> dict[str, Any]:
+        return doing(self.runtime, self._running())
 
     async def _perform(self, command: str, params: dict[str, Any]) -> dict[str, Any]:
         return await perform(self.site, command, params)
@@ -351,14 +359,18 @@ class Node(Verbs):
     async def _finish_schedulers(self) -> None:
         """An orderly stop: nothing comes back by itself, and every cycle is as far on disk as it is."""
         running = self._running()
+        if self._store().exclusive:  # elsewhere others may stand by
+            await self._want_no_more()
+        worker = self.runtime.whereis("worker")
+        running += [] if worker is None else [worker]
+        for ref in running:
+            ref.cast(Finish(self.grace_s))
+        await first_of(all_ended(running), self._forced.wait(), timeout_s=self.grace_s + 5.0)
+
+    async def _want_no_more(self) -> None:
         for definition in list(self._workshop.definitions.values()):
             if definition.should_run:
                 try:
                     await self.site.define(msgspec.structs.replace(definition, should_run=False))
                 except NotWritten:
                     break  # the store cannot: to the next start this is an unclean end, which loses nothing
-        worker = self.runtime.whereis("worker")
-        running += [] if worker is None else [worker]
-        for ref in running:
-            ref.cast(Finish(self.grace_s))
-        await first_of(all_ended(running), self._forced.wait(), timeout_s=self.grace_s + 5.0)

@@ -11,10 +11,16 @@ from raptor.workshop import Workshop
 
 
 class Schedulers(Supervisor):
-    """Starts every scheduler that should run: at first those that a crash cut off."""
+    """Starts every scheduler that should run: at first those that a crash cut off.
+
+    On a store of many nodes only those that this one was asked to start: the others may run elsewhere.
+    """
 
     def init(self, workshop: Workshop) -> Any:  # type: ignore[override]
-        wanted = [definition for definition in workshop.definitions.values() if definition.should_run]
+        is_alone = workshop.timetable.store.exclusive
+        wanted = [
+            one for one in workshop.definitions.values() if one.should_run and (is_alone or one.name in workshop.asked)
+        ]
         children = [spec_of(definition.name, workshop) for definition in wanted]
         return super().init(children, intensity=5, period_s=10.0, backoff=Backoff(initial_s=0.1, max_s=30.0))
 

@@ -16,7 +16,7 @@ from raptor.site import Site
 from raptor.task import Run
 from raptor.timetable import BY_HAND, Claim
 from raptor.timing import check_name
-from raptor.tree import Branch, tree
+from raptor.tree import tree
 
 
 async def start(
@@ -80,20 +80,7 @@ def _runner(claim: Claim) -> str:
 
 async def show_tree(site: Site) -> Answer:
     """The supervision tree."""
-    return _branch(tree(site.need_live().root))
-
-
-def _branch(branch: Branch) -> Answer:
-    return {
-        "name": branch.name,
-        "kind": branch.kind,
-        "state": branch.state,
-        "restarts": branch.restarts,
-        "uptime_s": branch.uptime_s,
-        "mailbox": branch.mailbox,
-        "busy_s": branch.busy_s,
-        "children": [_branch(child) for child in branch.children],
-    }
+    return tree(site.need_live().root).plain()
 
 
 async def reload(site: Site) -> Answer:
