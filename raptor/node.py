@@ -283,7 +283,7 @@ class Node(Verbs):
         watchdog = [ChildSpec(id="watchdog", start=LoopWatch, args=(self._watch, self._store))]
         return [
             *(watchdog if self._watch is not None else []),
-            ChildSpec(id="presence", start=Present, args=(self._workshop, self._doing), shutdown=10.0),
+            ChildSpec(id="presence", start=Present, args=(self._workshop, self._doing, self.new_lines), shutdown=10.0),
             ChildSpec(id="hearing", start=Hearing, args=(self._workshop, self.site)),
             ChildSpec(id="schedulers", start=Schedulers, args=(self._workshop,), name="schedulers"),
             ChildSpec(id="workers", start=Supervisor, args=(self._workers(),), name="workers"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +13,7 @@ import msgspec
 from raptor import __version__
 from raptor.actor import IGNORE, Actor
 from raptor.company import Company
-from raptor.errors import NotWritten
+from raptor.errors import NotWritten, RaptorError
 from raptor.exits import Reason, is_clean
 from raptor.ref import Ref
 from raptor.runtime import Runtime
@@ -31,9 +31,9 @@ Doing = Callable[[], dict[str, Any]]
 
 
 class Present(Actor):
-    """`doing` says what the node does. On a store of one process there is nothing to show."""
+    """`doing` says what the node does; `look` has its worker look again. On a store of one process there is nothing to show."""
 
-    async def init(self, workshop: Workshop, doing: Doing) -> Any:
+    async def init(self, workshop: Workshop, doing: Doing, look: Callable[[], Awaitable[None]]) -> Any:
         company = workshop.company
         if workshop.timetable.store.exclusive or company is None:
             return IGNORE
@@ -42,6 +42,7 @@ class Present(Actor):
         self._timetable = workshop.timetable
         self._company: Company = company
         self._doing = doing
+        self._look = look
         self._presence = Presence(
             owner=workshop.owner,
             name=f"{host}:{pid}",
@@ -74,9 +75,13 @@ class Present(Actor):
             if self._company.failing is not None:
                 events.emit("store_back")
             known = {node.owner: node for node in self._company.nodes}
-            for owner in sorted(self._company.tell(nodes)):
+            left = self._company.tell(nodes)
+            for owner in sorted(left):
                 gone = known.get(owner) or self._company.find(owner)
                 events.emit("node_left", node=owner if gone is None else gone.name)
+            if left:
+                with suppress(RaptorError):  # the worker has just ended, or is busy
+                    await self._look()  # a limit that it had used up may be free
             self._timetable.release_all(ELSEWHERE)  # whoever waits for them looks again
         self.send_after(BEAT_S, "beat")
 

@@ -27,7 +27,7 @@ class Door:
     def __init__(self, image: MemoryStore) -> None:
         self.image = image
         self.calls: list[str] = []
-        self.failing = False
+        self.failing = self.torn = False
         self.open = asyncio.Event()
         self.open.set()
 
@@ -40,6 +40,8 @@ class Door:
             await asyncio.sleep(0)
             self.calls.append(name)
             await self.open.wait()
+            if self.torn:
+                raise asyncio.CancelledError  # a dead process goes no further
             if self.failing:
                 raise NotWritten("unreachable", "the image", "nobody answers")
             return await verb(*args, **kwargs)
@@ -137,7 +139,7 @@ class ManyWorld:
 
     async def crash(self, node: One) -> None:
         """As kill -9 would: nothing it does reaches the store any more, and its connection is gone."""
-        node.door.open.clear()
+        node.door.torn = True
         node.root.kill()
         self.nodes.remove(node)
         self.image.sever(node.owner)

@@ -9,7 +9,7 @@ import pytest
 from raptor.rows import SchedulerState
 from raptor.state.base import BEAT_S
 from tests.designs.many_world import ManyWorld
-from tests.designs.world import HOUR, TEN
+from tests.designs.world import HOUR
 
 
 async def test_of_two_nodes_one_owns_the_scheduler_and_the_other_stands_by(many: ManyWorld) -> None:
@@ -93,7 +93,7 @@ async def test_the_late_result_of_a_paused_owner_is_refused(many: ManyWorld) -> 
     await many.until(300)
     assert [line.end is not None for line in many.lines] == [False, True]  # what it ran was broken off
     (run,) = [run for run in await many.image.history("work") if run.outcome == "ok"]
-    assert run.info == "'two'" or "two" in run.info
+    assert "two" in run.info
     assert one.root.alive
 
 
@@ -108,10 +108,8 @@ async def test_a_write_that_comes_before_the_loss_is_noticed_is_refused_too(many
     one.door.open.set()
     await many.until(86)
     assert one.happened("write_refused")
-    row = (await many.image.load("service_timing"))["work"]
+    assert "work" not in await many.image.load("service_timing")
     await many.until(300)
-    after = (await many.image.load("service_timing"))["work"]
-    assert row != after  # it was the other's to write
     assert [slot.verdict for slot in await many.image.slots("work", since=0, until=1e12)] == ["done"]
 
 
@@ -172,4 +170,3 @@ async def test_a_node_starts_only_what_it_was_asked_to_start(many: ManyWorld) ->
     two = await many.boot("two")
     await many.until(10)
     assert two.scheduler("main") is None
-    assert TEN > 0
