@@ -15,9 +15,9 @@ from raptor.duration import show_seconds
 Answer: TypeAlias = dict[str, Any]
 
 
-def show_outlook(session: Session, answer: Answer, pid: int | None) -> None:
+def show_outlook(session: Session, answer: Answer, owner: str | None) -> None:
     name = answer["scheduler"]
-    state = f"running, pid {pid}" if answer["running"] else f"not running: raptor start {name} runs it"
+    state = f"running, {owner}" if answer["running"] else f"not running: raptor start {name} runs it"
     click.echo(f"scheduled on {plain(name)} ({state})")
     if not answer["services"]:
         click.echo("  nothing: the list is empty")

@@ -1,4 +1,5 @@
-"""Performing a command without a node: as the owner of the state directory for a moment, or as a reader of it."""
+"""Performing a command without a node: on the state directory, as its owner for a moment or as a reader; or on another
+store, which nodes may share."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from raptor.state.files import FileStore, ReadStore
 from raptor.state.glance import home_at
 from raptor.state.home import Home
 from raptor.state.memory import MemoryStore
+from raptor.state.opening import open_store
 from raptor.timetable import Timetable
 from raptor.turn import Logs
 from raptor.workshop import Workshop
@@ -39,20 +41,26 @@ class Alone:
         return self._clock.run(lambda: self._perform(command, params, write=write))
 
     async def _perform(self, command: str, params: dict[str, Any], *, write: bool) -> dict[str, Any]:
+        if self._config.store is not None:
+            async with open_store(self._config.store, self._clock) as store:
+                return await self._on(store, command, params)
         home = await self._own() if write else home_at(self._config.home)
         try:
-            store: Store = MemoryStore() if home is None else FileStore(home) if write else ReadStore(home)
+            store = MemoryStore() if home is None else FileStore(home) if write else ReadStore(home)
             try:
-                site = await site_on(store, self._config, self._given, self._clock)
-                try:
-                    return await perform(site, command, params)
-                finally:
-                    await close_runners(site.workshop.runners.values())
+                return await self._on(store, command, params)
             finally:
                 await store.close()
         finally:
             if home is not None:
                 home.close()
+
+    async def _on(self, store: Store, command: str, params: dict[str, Any]) -> dict[str, Any]:
+        site = await site_on(store, self._config, self._given, self._clock)
+        try:
+            return await perform(site, command, params)
+        finally:
+            await close_runners(site.workshop.runners.values())
 
     async def _own(self) -> Home:
         """The lock, which somebody may hold for a moment."""

@@ -57,6 +57,7 @@ class Hearing(Actor):
         if anything or "service_timing" in keys:
             self._hear_timing(None if anything else keys["service_timing"])
         if anything or "definitions" in keys:
+            await self._workshop.timetable.load()  # a service may have been made due, or given another timing
             known = dict(self._workshop.definitions)
             for name, definition in (await load_definitions(self._workshop)).items():
                 if name in keys.get("definitions", ()) or definition != known.get(name):

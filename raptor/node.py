@@ -91,9 +91,9 @@ class Node(Verbs):
         self._listen = listen
         self._watch = watch if isinstance(self.clock, SystemClock) else None  # no thread can watch simulated time
         self._forced = asyncio.Event()
-        if isinstance(store, str):
-            open_store(store)  # refuses an address that it does not know; nothing is opened yet
-        self._given_store = store
+        self._given_store = self.config.store if store is None else store
+        if isinstance(self._given_store, str):
+            open_store(self._given_store)  # refuses an address that it does not know; nothing is opened yet
         self._homeless = store is not None and home is None
         self._home: Home | None = None
         self._registry = metrics

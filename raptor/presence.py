@@ -31,7 +31,10 @@ Doing = Callable[[], dict[str, Any]]
 
 
 class Present(Actor):
-    """`doing` says what the node does; `look` has its worker look again. On a store of one process there is nothing to show."""
+    """`doing` says what the node does; `look` has its worker look again.
+
+    On a store of one process there is nothing to show.
+    """
 
     async def init(self, workshop: Workshop, doing: Doing, look: Callable[[], Awaitable[None]]) -> Any:
         company = workshop.company

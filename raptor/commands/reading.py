@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raptor.commands.answers import Answer, plain
 from raptor.errors import BadInput, NoSuchName
 from raptor.rows import Definition, Line, Scheduled, line_of
 from raptor.site import Site
-from raptor.state.base import Presence
 from raptor.task import Slot
 from raptor.timing import Every, Timing, parse_cron, seconds
+
+if TYPE_CHECKING:
+    from raptor.state.base import Presence
 
 
 async def status(site: Site, name: str | None = None) -> Answer:

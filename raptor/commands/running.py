@@ -147,11 +147,9 @@ async def show_tree(site: Site) -> Answer:
     """The supervision tree; on a shared store with those of the other nodes, as they last showed themselves."""
     if not site.is_shared:
         return tree(site.need_live().root).plain()
-    others = [
-        shown(node, site) for node in await site.nodes() if site.live is None or node.owner != site.workshop.owner
-    ]
+    found = [shown(node, site) for node in await site.nodes()]
     own = {} if site.live is None else tree(site.live.root).plain()
-    return {**own, "nodes": others}
+    return {**own, "nodes": [node for node in found if not node["here"]]}
 
 
 async def reload(site: Site) -> Answer:

@@ -126,8 +126,11 @@ class ManyWorld:
         await node.__aenter__()
         return node
 
-    async def start(self, label: str, *services: str, interval: str = "1h", name: str = "main") -> One:
+    async def start(self, label: str, *services: str, interval: str | None = None, name: str = "main") -> One:
+        """A node with a scheduler on these services; without any, on those that it has."""
         node = await self.boot(label)
+        if services and interval is None:
+            interval = "1h"
         await node.start(name, interval)
         if services:
             await node.schedule(name, services)
