@@ -13,6 +13,7 @@ from raptor.duration import show_seconds
 
 Answer: TypeAlias = dict[str, Any]
 
+NODES = ("NODE", "STATE", "SEEN", "SCHEDULERS", "WORK")
 STATES = {
     "running": Cell("● running", GOOD),
     "stopped": Cell("○ stopped", DIM),
@@ -40,7 +41,7 @@ def show_status(session: Session, answer: Answer) -> None:
         table(session, columns, [_service_row(one, schedulers, now, zone) for one in services])
     if answer.get("nodes"):
         click.echo()
-        table(session, ("NODE", "STATE", "SEEN", "SCHEDULERS", "WORK"), [_node_row(one) for one in answer["nodes"]])
+        table(session, NODES, [node_row(one) for one in answer["nodes"]])
     if answer.get("degraded"):
         click.echo(f"! the store does not answer, and is asked again: {plain(answer['degraded'])}")
     if answer["queues"]:
@@ -108,7 +109,7 @@ def _next(one: Answer, schedulers: list[Answer], now: float, zone: Any) -> Cell 
     return until(one["next_due"], now, zone)
 
 
-def _node_row(one: Answer) -> list[Cell | str]:
+def node_row(one: Answer) -> list[Cell | str]:
     state = Cell("○ gone", BAD) if not one["alive"] else Cell("● alive" + (", here" if one["here"] else ""), GOOD)
     if one["alive"] and abs(one["skew_s"]) >= 1.0:
         state = Cell(f"◑ its clock is off by {rough(one['skew_s'])}", WARN)

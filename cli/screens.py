@@ -173,4 +173,10 @@ def show_tree(session: Session, answer: Answer) -> None:
             last = number == len(children) - 1
             walk(child, f"{below}{'└── ' if last else '├── '}", f"{below}{'    ' if last else '│   '}")
 
-    walk(answer, "", "")
+    if "name" in answer:
+        walk(answer, "", "")
+    for node in answer.get("nodes", ()):
+        state = "seen" if node["alive"] else "gone, last seen"
+        click.echo(f"node {plain(node['name'])}  {state} {rough(node['age_s'])} ago")
+        if node["alive"] and node["tree"] is not None:
+            walk(node["tree"], "", "")

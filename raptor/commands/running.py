@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from contextlib import suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 
@@ -15,7 +16,7 @@ from raptor.rows import INFO, LEASE_S, Definition
 from raptor.runners import Context
 from raptor.service import read_interval
 from raptor.site import Site
-from raptor.state.base import Grant, Right
+from raptor.state.base import Right
 from raptor.task import Run
 from raptor.timetable import BY_HAND, Claim
 from raptor.timing import check_name
@@ -89,16 +90,13 @@ async def run(site: Site, service: str) -> Answer:
     holder = timetable.claim(service, Claim(BY_HAND, started.id, now))
     if holder is not None:
         raise AlreadyRunning(f"service {service}", advice=f"{_runner(holder)} has it; wait until it has ended")
-    renewing = await _share(site, service)
     try:
         context = Context(run_id=started.id, service=service, planned=now, key=f"{service}@{now:.6f}")
         log = site.workshop.logs.open(service)
-        result = await site.workshop.runners[found.kind].run(found, context, log)
+        async with _held(site, service):
+            result = await site.workshop.runners[found.kind].run(found, context, log)
     finally:
         timetable.release(service, started.id)
-        if renewing is not None:
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
     ended = msgspec.structs.replace(
         started, end=site.clock.now(), outcome=result.outcome, info=result.info[:INFO], error=result.error,
         tail=result.tail,
@@ -107,36 +105,31 @@ async def run(site: Site, service: str) -> Answer:
     return plain(ended)
 
 
-async def _share(site: Site, service: str) -> asyncio.Task[None] | None:
+@asynccontextmanager
+async def _held(site: Site, service: str) -> AsyncGenerator[None]:
     """On a shared store the right to the service as well, renewed for as long as it runs."""
     if not site.is_shared:
-        return None
-    workshop, key, held = site.workshop, f"service:{service}", asyncio.Event()
-    store = workshop.timetable.store
-
-    async def grant() -> Grant:
-        grants = await store.claim([key], owner=workshop.owner, now=site.clock.now(), lease_s=LEASE_S)
-        return grants[key]
-
-    first = await grant()
-    if first.owner != workshop.owner:
-        workshop.timetable.release_all(BY_HAND)
+        yield
+        return
+    key, owner, store = f"service:{service}", site.workshop.owner, site.workshop.timetable.store
+    grant = (await store.claim([key], owner=owner, now=site.clock.now(), lease_s=LEASE_S))[key]
+    if grant.owner != owner:
         raise AlreadyRunning(f"service {service}", advice="another node has it; wait until it has ended")
 
     async def renew() -> None:
-        try:
-            while True:
-                held.set()
-                await asyncio.sleep(LEASE_S / 3)
-                with suppress(NotWritten):
-                    await grant()
-        finally:
+        while True:
+            await asyncio.sleep(LEASE_S / 3)
             with suppress(NotWritten):
-                await store.release([Right(key, first.fence)], owner=workshop.owner)
+                await store.claim([key], owner=owner, now=site.clock.now(), lease_s=LEASE_S)
 
     renewing = asyncio.ensure_future(renew())
-    await held.wait()
-    return renewing
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+        with suppress(NotWritten):  # then it lapses
+            await store.release([Right(key, grant.fence)], owner=owner)
 
 
 def _runner(claim: Claim) -> str:
