@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import click
 
+from raptor.cli.overview import NODES, node_row
 from raptor.cli.session import Session
 from raptor.cli.table import BAD, DIM, GAP, GOOD, WARN, Cell, table
 from raptor.cli.words import ago, plain, rough, took, when
@@ -188,6 +189,9 @@ def show_queues(session: Session, answer: Answer, *, running: bool) -> None:
         late = "-" if one["late_s"] is None or one["late_s"] < 1 else rough(one["late_s"])
         rows.append([Cell(one["queue"], "bold"), *counts, late, Cell(limits(one), WARN if one["paused"] else "")])
     table(session, ("QUEUE", *map(str.upper, numbers), "LATE", "LIMITS"), rows)
+    if answer.get("nodes"):
+        click.echo()
+        table(session, NODES, [node_row(one) for one in answer["nodes"]])
     hint = _hint(answer, running)
     if hint:
         click.echo(hint, err=True)

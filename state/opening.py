@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from raptor.clock import Clock, SystemClock
 from raptor.errors import BadInput, did_you_mean
+from raptor.masked import masked
 from raptor.state.base import Store
 from raptor.state.files import FileStore
 from raptor.state.home import Home
@@ -20,7 +21,7 @@ def open_store(address: str, clock: Clock | None = None) -> AbstractAsyncContext
     scheme, colon, rest = address.partition(":")
     if not colon or scheme not in STORES:
         advice = did_you_mean(scheme, STORES) or f"an address begins with {', '.join(f'{name}:' for name in STORES)}"
-        raise BadInput(f"store {address!r}: {advice}")
+        raise BadInput(f"store {masked(address)!r}: {advice}")
     return STORES[scheme](rest, clock or SystemClock())
 
 

@@ -38,6 +38,8 @@ Write = tuple[str, str]
 class Handle:
     """One process's hold on the image. Once it is cut, nothing that the process does reaches the image any more."""
 
+    exclusive = True
+
     def __init__(self, image: MemoryStore, *, writes: int | None = None) -> None:
         self.image = image
         self.failing = False
