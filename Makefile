@@ -55,7 +55,7 @@ spec: ## Say which lines of docs/spec are proven, and which are not
 	@$(ANY_PYTHON) -m tests.spec $(ARGS)
 
 .PHONY: servers
-servers: ## Install what only Debian's packages give (Erlang, to compare with; RabbitMQ)
+servers: ## Install what only Debian's packages give (Erlang, to compare with; RabbitMQ; PostgreSQL)
 	@missing=; \
 	for pair in $(SERVERS); do \
 	    PATH="$$PATH$(SBIN)" command -v "$${pair%%=*}" >/dev/null 2>&1 || missing="$$missing $${pair#*=}"; \

@@ -29,6 +29,8 @@ Finish: TypeAlias = Callable[[], Awaitable[T]]
 TRIES = 5  # of what lost a race
 SETTLE_S = 30.0  # for the server to say what became of a transaction
 PAUSE_S = 0.25
+NOTES, NOTE = 1000, 1900  # of a transaction, and characters of each: PostgreSQL takes 8000 bytes
+READER = "reader"  # the role of a lane that writes nothing
 SEAL = (
     "SELECT pg_current_xact_id_if_assigned()::text,"
     " (SELECT count(pg_notify('raptor.news', word)) FROM unnest(%s::text[]) AS word)"
@@ -51,6 +53,12 @@ class Transaction:
     def tell(self, news: Mapping[str, float]) -> None:
         """Tasks will be ready: the earliest due time of each queue."""
         self.notes += [f"t {due!r} {queue}" for queue, due in news.items()]
+
+    def tell_changes(self, changes: Sequence[tuple[str, str]]) -> None:
+        """Records were changed; if there is too much to say, that anything may have."""
+        notes = [f"r {table} {key}" for table, key in changes]
+        fits = len(notes) <= NOTES and all(len(note) <= NOTE for note in notes)
+        self.notes += notes if fits else ["r  "]
 
     async def send(self, statement: str, values: Values = ()) -> Answer:
         """Without waiting for its answer."""
@@ -119,6 +127,7 @@ class Lane:
         self._opened = opened  # told of the server process that works here
         self._pipe: Pipe | None = None
         self._waiting: list[Call[Any]] = []
+        self._current: list[Call[Any]] = []
         self._doubts: list[Doubt] = []
         self._runner: asyncio.Task[None] | None = None
         self.commits = 0
@@ -149,13 +158,15 @@ class Lane:
         try:
             while self._waiting or any(not call.future.done() for doubt in self._doubts for call in doubt.calls):
                 await self._ready()
-                calls = self._next()
+                calls = self._current = self._next()
                 try:
                     await self._do(calls)
                 except Exception as error:
                     self._fail(calls, error)
                     await self._wait_for_doubts()
         except BaseException:
+            for call in (*self._current, *self._waiting):
+                call.future.cancel()
             await self._hang_up()
             raise
 
@@ -229,7 +240,8 @@ class Lane:
         try:
             async with asyncio.timeout(CALL_S):
                 answers = await self._answers(transaction, calls)
-                ((number, _),) = await transaction.rows(SEAL, (transaction.notes,))
+                if self._role != READER:
+                    ((number, _),) = await transaction.rows(SEAL, (transaction.notes,))
                 await pipe.commit()
         except Exception as error:
             if number is not None and is_lost(error):

@@ -112,7 +112,7 @@ async def cancel(transaction: Transaction, ids: Sequence[int], now: float, reaso
         await transaction.send(CANCEL, (Time(at(now)), reason, Column(INT8, ready)))
     if taken:
         await transaction.send(UNWANTED, (Column(INT8, taken),))
-        transaction.notes += [f"r unwanted {id}" for id in taken]
+        transaction.tell_changes([("unwanted", str(id)) for id in taken])
     return before
 
 

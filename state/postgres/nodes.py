@@ -20,7 +20,7 @@ CLAIM = (
     "UPDATE raptor.claim AS c SET fence = c.fence + (c.owner IS DISTINCT FROM %(owner)s::text)::integer,"
     " owner = %(owner)s::text, lease = %(lease)s WHERE c.key = ANY(%(keys)s::text[]) AND (c.owner IS NULL"
     " OR c.owner = %(owner)s::text OR c.lease < %(now)s OR EXISTS (SELECT 1 FROM raptor.node AS n"
-    " WHERE n.owner = c.owner AND raptor.is_gone(n.owner, n.seen, %(now)s)))"
+    " WHERE n.owner = c.owner AND raptor.is_gone(n.owner, n.seen, n.locked, %(now)s)))"
 )
 GRANTS = "SELECT key, owner, fence, lease FROM raptor.claim WHERE key = ANY(%s::text[])"
 RELEASE = (
@@ -30,16 +30,17 @@ RELEASE = (
 HOLDERS = (
     "SELECT c.key, c.owner, c.fence, c.lease FROM raptor.claim AS c WHERE starts_with(c.key, %(prefix)s)"
     " AND c.owner IS NOT NULL AND c.lease >= %(now)s AND NOT EXISTS (SELECT 1 FROM raptor.node AS n"
-    ' WHERE n.owner = c.owner AND raptor.is_gone(n.owner, n.seen, %(now)s)) ORDER BY c.key COLLATE "C"'
+    ' WHERE n.owner = c.owner AND raptor.is_gone(n.owner, n.seen, n.locked, %(now)s)) ORDER BY c.key COLLATE "C"'
 )
 _NODES = (
-    "SELECT n.owner, n.seen, n.record::text, NOT raptor.is_gone(n.owner, n.seen, %(now)s) AS alive, n.started,"
-    " clock_timestamp() AS here FROM raptor.node AS n WHERE n.seen >= %(now)s - interval '1 day'"
+    "SELECT n.owner, n.seen, n.record::text, NOT raptor.is_gone(n.owner, n.seen, n.locked, %(now)s) AS alive,"
+    " n.started, clock_timestamp() AS here FROM raptor.node AS n WHERE n.seen >= %(now)s - interval '1 day'"
 )
 APPEAR = (
-    "WITH me AS (INSERT INTO raptor.node AS n (owner, started, seen, record) VALUES (%(owner)s, %(started)s, %(now)s,"
-    " %(record)s::text::json) ON CONFLICT (owner) DO UPDATE SET started = excluded.started, seen = excluded.seen,"
-    " record = excluded.record RETURNING n.owner, n.seen, n.record::text, true, n.started, clock_timestamp())"
+    "WITH me AS (INSERT INTO raptor.node AS n (owner, started, seen, locked, record) VALUES (%(owner)s, %(started)s,"
+    " %(now)s, %(locked)s, %(record)s::text::json) ON CONFLICT (owner) DO UPDATE SET started = excluded.started,"
+    " seen = excluded.seen, locked = excluded.locked, record = excluded.record"
+    " RETURNING n.owner, n.seen, n.record::text, true, n.started, clock_timestamp())"
     f" SELECT * FROM me UNION ALL ({_NODES} AND n.owner <> %(owner)s)"
 )
 NODES = _NODES
@@ -72,9 +73,9 @@ async def holders(transaction: Transaction, prefix: str, now: float) -> dict[str
     return {row[0]: _grant(row) for row in rows}
 
 
-def shown(presence: Presence, now: float) -> dict[str, Any]:
+def shown(presence: Presence, now: float, locked: bool) -> dict[str, Any]:
     return {
-        "owner": presence.owner, "started": Time(at(presence.started)), "now": Time(at(now)),
+        "owner": presence.owner, "started": Time(at(presence.started)), "now": Time(at(now)), "locked": locked,
         "record": msgspec.json.encode(presence).decode(),
     }  # fmt: skip
 

@@ -44,10 +44,11 @@ class Session:
         self._bells = bells
         self._news = news
         self._own = own  # server processes that work for this store: what they tell is known here
-        self._earliest = earliest
+        self.earliest = earliest
         self._connection: Connection | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._using = asyncio.Lock()
+        self._connecting = asyncio.Lock()
         self._first: asyncio.Event | None = None  # of the first try to listen
         self._lost = asyncio.Event()
         self._owners: set[str] = set()
@@ -61,7 +62,7 @@ class Session:
         """Somebody listens, watches or shows itself."""
         if self._keeper is None or self._keeper.done():
             self._first = asyncio.Event()
-            self._lost, self._using = asyncio.Event(), asyncio.Lock()
+            self._lost, self._using, self._connecting = asyncio.Event(), asyncio.Lock(), asyncio.Lock()
             self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
     async def ready(self) -> None:
@@ -71,17 +72,15 @@ class Session:
 
     async def execute(self, statement: str, values: Any = ()) -> list[tuple[Any, ...]]:
         """On this connection: it proves it alive."""
-        self.start()
-        await self.ready()
-        if self._connection is None:
-            self._connection = await self._listen()
-        return await self._execute(self._connection, statement, values)
+        return await self._execute(await self._connected(), statement, values)
 
-    async def own(self, owner: str) -> None:
-        """Hold the lock that says that this owner lives."""
+    async def own(self, owner: str) -> bool:
+        """Hold the lock that says that this owner lives; -> whether it is held."""
         self._owners.add(owner)
-        if not self._address.pooler and owner not in self._locked and self._connection is not None:
-            await self._lock(self._connection, [owner])
+        connection = await self._connected()
+        if owner not in self._locked and not self._address.pooler:
+            await self._lock(connection, [owner])
+        return owner in self._locked
 
     async def disown(self, owner: str) -> None:
         self._owners.discard(owner)
@@ -106,7 +105,7 @@ class Session:
         try:
             while True:
                 try:
-                    self._connection = self._connection or await self._listen()
+                    await self._connect()
                     self._begun()
                     delay_s = FIRST_S
                     await self._attend_to_all(lost)
@@ -120,6 +119,17 @@ class Session:
             self._begun()
             await self._hang_up()
 
+    async def _connected(self) -> Connection:
+        self.start()
+        await self.ready()
+        return await self._connect()
+
+    async def _connect(self) -> Connection:
+        async with self._connecting:
+            if self._connection is None:
+                self._connection = await self._listen()
+            return self._connection
+
     def _begun(self) -> None:
         if self._first is not None:
             self._first.set()
@@ -130,7 +140,7 @@ class Session:
             self._news.tell([("", "")])
             await self._look(all_of_them=True)
         while True:
-            polling = self._polls()
+            polling = self.is_polling()
             try:
                 async with asyncio.timeout(POLL_S if polling else PROOF_S):
                     await self._lost.wait()
@@ -142,12 +152,13 @@ class Session:
             if self._clock.monotonic() - self._proven >= PROOF_S and self._connection is not None:
                 await self._execute(self._connection, "SELECT 1", ())
 
-    def _polls(self) -> bool:
+    def is_polling(self) -> bool:
+        """Whether the queues are looked at, also without a notification."""
         awake = self._empty < EMPTY or not self._address.deep_sleep or self._address.pooler
         return self._bells.heard and awake
 
     async def _look(self, *, all_of_them: bool = False) -> None:
-        found = await self._earliest()
+        found = await self.earliest()
         now = self._clock.now()
         due = {queue: when for queue, when in found.items() if all_of_them or when <= now + POLL_S}
         self._empty = 0 if due else self._empty + 1

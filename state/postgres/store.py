@@ -32,7 +32,7 @@ from raptor.state.news import LocalWatch, News
 from raptor.state.postgres import looking, nodes, tables
 from raptor.state.postgres.address import Address
 from raptor.state.postgres.durability import NOISE_S, Durability, is_skewed
-from raptor.state.postgres.lane import Call, Finish, Lane, Transaction
+from raptor.state.postgres.lane import READER, Call, Finish, Lane, Transaction
 from raptor.state.postgres.looking import DROP, EARLIEST, QUEUES, SHED, UPCOMING
 from raptor.state.postgres.putting import earliest, send_keyed, send_plain
 from raptor.state.postgres.session import Session
@@ -57,16 +57,16 @@ class PostgresStore:
         self._bells = Bells()
         self._news = News()
         self._own: set[int] = set()
-        self._session = Session(address, clock, self._bells, self._news, self._own, self._earliest)
+        self.session = Session(address, clock, self._bells, self._news, self._own, self._earliest)
         self._flow, self._rest, self._looks = (
-            Lane(address, role, self._session.ready, self._own.add) for role in ("tasks", "records", "reader")
+            Lane(address, role, self.session.ready, self._own.add) for role in ("tasks", "records", READER)
         )
         self._found: dict[str, list[Task]] = {}  # taken for an owner who did not wait for them
         self._now = 0.0  # the latest that was handed in
 
     @property
     def sequence(self) -> int:
-        return self._flow.commits + self._rest.commits + self._session.heard
+        return self._flow.commits + self._rest.commits + self.session.heard
 
     # Tasks
 
@@ -143,8 +143,8 @@ class PostgresStore:
         return await self._write(lambda transaction: _counted(transaction, SHED, given))
 
     def listen(self) -> LocalBell:
-        self._session.start()
-        self._session.stir()
+        self.session.start()
+        self.session.stir()
         return self._bells.listen()
 
     # Records and the ledger
@@ -224,11 +224,10 @@ class PostgresStore:
     async def appear(self, presence: Presence, *, now: float) -> list[Presence]:
         self._now = max(self._now, now)
         try:
-            await self._session.own(presence.owner)
+            locked = await self.session.own(presence.owner)
             before = self._clock.monotonic()
-            rows = await self._session.execute(nodes.APPEAR, nodes.shown(presence, now))
+            rows = await self.session.execute(nodes.APPEAR, nodes.shown(presence, now, locked))
             self._compare(self._clock.monotonic() - before, seconds(rows[0][-1]))
-            await self._session.own(presence.owner)
         except Exception as error:
             raise not_written(self.address, error) from error
         return nodes.presences(rows)
@@ -244,16 +243,16 @@ class PostgresStore:
 
         await self._write(work)
         try:
-            await self._session.disown(owner)
+            await self.session.disown(owner)
         except Exception as error:
             raise not_written(self.address, error) from error
 
     def watch(self) -> LocalWatch:
-        self._session.start()
+        self.session.start()
         return self._news.watch()
 
     async def close(self) -> None:
-        await self._session.close()
+        await self.session.close()
         for lane in (self._flow, self._rest, self._looks):
             await lane.close()
 
@@ -271,7 +270,7 @@ class PostgresStore:
 
     def _ring(self, news: Mapping[str, float]) -> None:
         if news:
-            self._session.stir()
+            self.session.stir()
             self._bells.ring(news.items())
 
     async def _rows(self, statement: str, values: Any = ()) -> list[tuple[Any, ...]]:

@@ -67,7 +67,7 @@ async def save(transaction: Transaction, changes: Sequence[tuple[str, str, str |
             await transaction.send(REMOVE, (table, key))
         else:
             await transaction.send(SAVE, (table, key, text))
-        transaction.notes.append(f"r {table} {key}")
+    transaction.tell_changes([(table, key) for table, key, _ in changes])
 
 
 async def record(transaction: Transaction, slots: Iterable[Slot], runs: Iterable[Run]) -> None:

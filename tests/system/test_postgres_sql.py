@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import psycopg
@@ -12,8 +13,10 @@ from raptor.clock import Clock
 from raptor.rows import Line
 from raptor.state.base import Query, Want
 from raptor.state.opening import open_store
+from raptor.state.postgres import session
 from raptor.state.postgres.address import read
 from raptor.state.postgres.migration import named
+from raptor.state.postgres.store import PostgresStore
 from raptor.task import State
 from raptor.testing.conformance.rights import node
 from raptor.testing.conformance.sample import NOW, move, task
@@ -163,3 +166,33 @@ def test_a_statement_for_another_schema_names_it_everywhere() -> None:
     assert named("SELECT raptor.put('x') FROM raptor.task -- 'raptor.news'", "other") == (
         "SELECT other.put('x') FROM other.task -- 'other.news'"
     )
+
+
+@pytest.mark.parametrize(("option", "polls"), [("", False), ("&deep_sleep=false", True), ("&pooler=transaction", True)])
+async def test_after_a_quiet_minute_there_are_no_more_polls(
+    pg_address: str, system_clock: Clock, monkeypatch: pytest.MonkeyPatch, option: str, polls: bool
+) -> None:
+    monkeypatch.setattr(session, "POLL_S", 0.001)
+    monkeypatch.setattr(session, "EMPTY", 5)
+    looks = asyncio.Event()
+    count = 0
+    async with open_store(pg_address + option, system_clock) as store:
+        assert isinstance(store, PostgresStore)
+        look = store.session.earliest
+
+        async def counted() -> Mapping[str, float]:
+            nonlocal count
+            count += 1
+            if count >= 5:
+                looks.set()
+            return await look()
+
+        store.session.earliest = counted
+        bell = store.listen()
+        async with asyncio.timeout(20):
+            await looks.wait()
+            await store.queues()
+            assert store.session.is_polling() is polls
+        await store.put([task()], now=NOW)
+        assert store.session.is_polling()
+        bell.close()

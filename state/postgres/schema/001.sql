@@ -99,19 +99,20 @@ CREATE TABLE raptor.node (
     owner text PRIMARY KEY,
     started timestamptz NOT NULL,
     seen timestamptz NOT NULL,
+    locked boolean NOT NULL DEFAULT false,  -- its session holds its lock
     record json NOT NULL
 ) WITH (fillfactor = 50);
 
 CREATE FUNCTION raptor.lock_of(VARIADIC words text[]) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$ SELECT hashtextextended('raptor.' || array_to_string(words, chr(31)), 7) $$;
 
--- An owner's session holds this lock. Gone: that is free and it was not seen for a beat, or not seen for a lease.
-CREATE FUNCTION raptor.is_gone(who text, seen timestamptz, at timestamptz) RETURNS boolean
+-- Gone: not seen for a lease; or, of one whose session holds its lock, that is free and it was not seen for a beat.
+CREATE FUNCTION raptor.is_gone(who text, seen timestamptz, locked boolean, at timestamptz) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT CASE
         WHEN at - seen <= interval '5 s' THEN false
         WHEN at - seen > interval '60 s' THEN true
-        ELSE NOT EXISTS (
+        ELSE locked AND NOT EXISTS (
             SELECT 1 FROM pg_locks l, (SELECT raptor.lock_of('owner', who) AS k) h
             WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
             AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
