@@ -90,9 +90,7 @@ class Pipe:
             self._pgconn.send_query_params(text, dumped, types, formats, Format.BINARY)
         answer = Answer(self)
         self._expected.append(answer)
-        self._asked = False
-        if self._pgconn.flush():
-            await self._push()
+        self._asked = False  # it goes out with the rest, when an answer is waited for
         return answer
 
     async def receive(self) -> None:
