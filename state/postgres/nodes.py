@@ -48,7 +48,6 @@ VANISH = (
     "DELETE FROM raptor.node WHERE owner = %s",
     "UPDATE raptor.claim SET owner = NULL WHERE owner = %s",
 )
-FORGET = "DELETE FROM raptor.node WHERE seen < %s"
 
 
 async def claim(
