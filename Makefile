@@ -11,7 +11,7 @@ SEED ?=
 # How often `make torture` kills.
 KILLS ?= 200
 # program=package: what the tests or benchmarks need and only Debian's packages give.
-SERVERS = erl=erlang-base rabbitmq-server=rabbitmq-server openssl=openssl
+SERVERS = erl=erlang-base rabbitmq-server=rabbitmq-server openssl=openssl pg_ctlcluster=postgresql pgbouncer=pgbouncer
 # Where Debian keeps servers, and a user's PATH may not look.
 SBIN ?= :/usr/sbin
 
@@ -55,7 +55,7 @@ spec: ## Say which lines of docs/spec are proven, and which are not
 	@$(ANY_PYTHON) -m tests.spec $(ARGS)
 
 .PHONY: servers
-servers: ## Install what only Debian's packages give (Erlang, to compare with; RabbitMQ)
+servers: ## Install what only Debian's packages give (Erlang, to compare with; RabbitMQ; PostgreSQL)
 	@missing=; \
 	for pair in $(SERVERS); do \
 	    PATH="$$PATH$(SBIN)" command -v "$${pair%%=*}" >/dev/null 2>&1 || missing="$$missing $${pair#*=}"; \

@@ -26,7 +26,8 @@ Record: TypeAlias = dict[str, Any]
 HEARD = (
     "checked", "service_started", "service_ended", "service_skipped", "cycle_done", "cycle_resumed", "slot_closed",
     "store_failing", "clock_stepped", "scheduler_stalled", "message_dropped", "message_failed", "command_failed",
-    "gave_up", "loop_resumed",
+    "gave_up", "loop_resumed", "standing_by", "taken_over", "ownership_lost", "write_refused", "node_left",
+    "store_lost", "store_back",
 )  # fmt: skip
 """The events that become records."""
 

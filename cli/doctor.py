@@ -97,6 +97,21 @@ def _owner(session: Session) -> Iterator[Finding]:
         yield True, "nobody owns the state directory"
 
 
+def _store(session: Session) -> Iterator[Finding]:
+    if session.config.store is None:
+        yield True, "the files of the state directory"
+        return
+    from raptor.masked import masked
+
+    answer = session.call("status")
+    yield answer.get("degraded") is None, masked(answer.get("degraded") or f"{session.config.store} answers")
+    for node in answer.get("nodes", ()):
+        age = f"seen {node['age_s']:.0f} s ago"
+        yield True, f"node {node['name']}, {'alive' if node['alive'] else 'gone'}, {age}"
+        if abs(node["skew_s"]) >= 1.0:
+            yield False, f"the clock of {node['name']} is off by {node['skew_s']:.1f} s: set it by NTP"
+
+
 def _damage(session: Session) -> Iterator[Finding]:
     home = session.config.home
     if not home.exists() or not any(home.iterdir()):
@@ -194,6 +209,7 @@ CHECKS: dict[str, Callable[[Session], Iterator[Finding]]] = {
     "modules": _modules,
     "home": _home,
     "owner": _owner,
+    "store": _store,
     "damage": _damage,
     "sqlite": _sqlite,
     "time zone": _zone,

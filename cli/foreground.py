@@ -20,8 +20,10 @@ from raptor.cli.systemd import Systemd
 from raptor.cli.task_tally import TASKS, Tally
 from raptor.cli.voice import Logged, Voice, divert_stdout, let_go
 from raptor.clock import SystemClock
+from raptor.commands.running import claim
 from raptor.errors import NoSuchName, RaptorError
 from raptor.events import Event
+from raptor.masked import masked
 from raptor.node import Node
 from raptor.rows import Definition
 from raptor.runners.printed import leading_prints
@@ -44,6 +46,7 @@ class Wanted:
     cycles: int | None = None
     grace_s: float = 30.0
     detached: bool = False
+    standby: bool = True  # for a scheduler that another node has
 
 
 class Foreground(Node):
@@ -63,11 +66,16 @@ class Foreground(Node):
         self._prepared = True
         self.runtime.events.subscribe(self._hear, *HEARD, *TASKS, "child_ended")
         definitions = await self.site.definitions()
-        self.back = [name for name, definition in definitions.items() if definition.should_run]
+        # On a shared store the others may well run elsewhere.
+        is_alone = not self.site.is_shared
+        self.back = [name for name, definition in definitions.items() if definition.should_run and is_alone]
         await self._prepare(definitions)
 
     async def _prepare(self, definitions: dict[str, Definition]) -> None:
         for definition in self._named(definitions):
+            if not self._wanted.standby:
+                await claim(self.site, definition.name)
+            self._workshop.asked.add(definition.name)
             await self.site.define(definition)
 
     def _named(self, definitions: dict[str, Definition]) -> list[Definition]:
@@ -88,6 +96,12 @@ class Foreground(Node):
             return []
         here = self.config.metrics.listen._replace(port=self._scraped.getsockname()[1])
         return [f"metrics on http://{here}/metrics"]
+
+    @property
+    def wanted_names(self) -> list[str]:
+        """Schedulers that should run here."""
+        named = [definition.name for definition in self._workshop.definitions.values() if definition.should_run]
+        return [name for name in named if name in self._workshop.asked or not self.site.is_shared]
 
     @property
     def live_names(self) -> list[str]:
@@ -169,7 +183,7 @@ class Life:
             parts += [f"scheduler {names[0]}", _checks(definitions[names[0]])]
         else:
             parts.append("schedulers " + ", ".join(f"{name} ({_checks(definitions[name])})" for name in names))
-        return " · ".join([*parts, f"state {node.site.path}", f"pid {os.getpid()}"])
+        return " · ".join([*parts, place_of(node), f"pid {os.getpid()}"])
 
     def _remarks(self) -> list[str]:
         node, lines = self._node, list[str]()
@@ -244,8 +258,7 @@ class Life:
     async def _end_if_idle(self) -> None:
         """When the last scheduler was stopped by a command there is nothing left to do here."""
         await asyncio.sleep(0.2)  # its answer goes out first; one that crashed comes back
-        wanted = any(definition.should_run for definition in self._node._workshop.definitions.values())
-        if not wanted and not self._node.live_names:
+        if not self._node.wanted_names and not self._node.live_names:
             self._over.set()
 
     def _printed(self, line: str) -> None:
@@ -330,6 +343,11 @@ class Life:
         if self._signals > 1:
             return 130
         return 1 if self._wanted.cycles is not None and self._failed else 0
+
+
+def place_of(node: Node) -> str:
+    """Where the state is."""
+    return f"state {node.site.path}" if node.config.store is None else f"store {masked(node.config.store)}"
 
 
 def _checks(definition: Definition) -> str:

@@ -180,6 +180,27 @@ class Narrator:
     def _store_failing(self, record: Record) -> str:
         return self._warning(record, f"the store cannot write, and is tried again: {record['error']}")
 
+    def _standing_by(self, record: Record) -> str:
+        return self._of_scheduler(record, f"standing by: {plain(record['owner'])} runs it")
+
+    def _taken_over(self, record: Record) -> str:
+        return self._of_scheduler(record, f"{self._paint('↻ taken over', 'yellow')} from {plain(record['owner'])}")
+
+    def _ownership_lost(self, record: Record) -> str:
+        return self._warning(record, "another node has taken it over: what ran here was broken off")
+
+    def _write_refused(self, record: Record) -> str:
+        return self._warning(record, f"the result of {record.get('service')} came too late, and was refused")
+
+    def _node_left(self, record: Record) -> str:
+        return self._warning(record, f"node {record['node']} is gone")
+
+    def _store_lost(self, record: Record) -> str:
+        return self._warning(record, f"the store does not answer, and is asked again: {record['error']}")
+
+    def _store_back(self, record: Record) -> str:
+        return self._of_scheduler(record, "the store answers again")
+
     def _clock_stepped(self, record: Record) -> str:
         step = record["step_s"]
         return self._warning(record, f"the clock was set {'forwards' if step > 0 else 'back'} by {rough(step)}")

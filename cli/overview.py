@@ -8,17 +8,19 @@ import click
 
 from raptor.cli.session import Session
 from raptor.cli.table import BAD, DIM, GOOD, RESULTS, WARN, Cell, table
-from raptor.cli.words import ago, rough, took, until
+from raptor.cli.words import ago, plain, rough, took, until
 from raptor.duration import show_seconds
 
 Answer: TypeAlias = dict[str, Any]
 
+NODES = ("NODE", "STATE", "SEEN", "SCHEDULERS", "WORK")
 STATES = {
     "running": Cell("● running", GOOD),
     "stopped": Cell("○ stopped", DIM),
     "paused": Cell("◑ paused", WARN),
     "stopping": Cell("◌ stopping", WARN),
     "interrupted": Cell("◌ interrupted", WARN),
+    "standby": Cell("◍ standby", DIM),
 }
 
 
@@ -37,6 +39,11 @@ def show_status(session: Session, answer: Answer) -> None:
         click.echo()
         columns = ("SERVICE", "LAST RESULT", "LAST RUN", "TOOK", "NEXT RUN", "EVERY")
         table(session, columns, [_service_row(one, schedulers, now, zone) for one in services])
+    if answer.get("nodes"):
+        click.echo()
+        table(session, NODES, [node_row(one) for one in answer["nodes"]])
+    if answer.get("degraded"):
+        click.echo(f"! the store does not answer, and is asked again: {plain(answer['degraded'])}")
     if answer["queues"]:
         click.echo()
         table(session, ("QUEUE", "STATE", "TASKS"), [_queue_row(one) for one in answer["queues"]])
@@ -58,7 +65,10 @@ def _scheduler_row(one: Answer, now: float, zone: Any) -> list[Cell | str]:
             check = "nothing scheduled"
     else:
         check = "-"
-    return [Cell(one["name"], "bold"), STATES.get(one["state"], Cell(one["state"])), cycle, current, check]
+    state = STATES.get(one["state"], Cell(one["state"]))
+    if one.get("owner"):
+        state = Cell(f"{state.text} ({one['owner']})", state.colour)
+    return [Cell(one["name"], "bold"), state, cycle, current, check]
 
 
 def _service_row(one: Answer, schedulers: list[Answer], now: float, zone: Any) -> list[Cell | str]:
@@ -97,6 +107,16 @@ def _next(one: Answer, schedulers: list[Answer], now: float, zone: Any) -> Cell 
     if own is not None and own["state"] in ("stopped", "interrupted"):
         return Cell(f"{until(one['next_due'], now, zone)}, when started", DIM)
     return until(one["next_due"], now, zone)
+
+
+def node_row(one: Answer) -> list[Cell | str]:
+    state = Cell("○ gone", BAD) if not one["alive"] else Cell("● alive" + (", here" if one["here"] else ""), GOOD)
+    if one["alive"] and abs(one["skew_s"]) >= 1.0:
+        state = Cell(f"◑ its clock is off by {rough(one['skew_s'])}", WARN)
+    schedulers = ", ".join(f"{name} ({state})" for name, state in one["schedulers"].items()) or "-"
+    worker = one["worker"]
+    work = "-" if worker is None else f"{len(worker['running'])} of {worker['processors']} tasks"
+    return [Cell(one["name"], "bold"), state, f"{rough(one['age_s'])} ago", schedulers, work]
 
 
 def _queue_row(one: Answer) -> list[Cell | str]:

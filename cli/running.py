@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @click.option("--all", "every", is_flag=True, help="Every scheduler that is defined.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Lines for people or for programs.")
 @click.option("--metrics", metavar="HOST:PORT", help="Answer GET /metrics there, for Prometheus.")
+@click.option("--no-standby", is_flag=True, help="Exit 5 where another node of the store has the scheduler.")
 @click.option("--detached", is_flag=True, hidden=True)
 @pass_session
 def start(
@@ -40,12 +41,14 @@ def start(
     every: bool,
     log_format: str | None,
     metrics: str | None,
+    no_standby: bool,
     detached: bool,
 ) -> int:
     """Run a scheduler in the foreground.
 
     Where a node already runs on the state directory, the scheduler is started there and its lines are followed; Ctrl-C
-    leaves it running. SIGTERM and Ctrl-C stop in order, a second one at once; SIGHUP reads the settings anew.
+    leaves it running. On a store that nodes share, one of them runs the scheduler and the others stand by for it.
+    SIGTERM and Ctrl-C stop in order, a second one at once; SIGHUP reads the settings anew.
     """
     from raptor.cli.starting import begin
 
@@ -54,7 +57,15 @@ def start(
     given = {"module": list(modules), "log.format": log_format, "metrics.listen": metrics}
     session.flags |= {name: value for name, value in given.items() if value not in (None, [])}
     return begin(
-        session, name, interval=interval, every=every, cycles=cycles, grace=grace, detach=detach, detached=detached
+        session,
+        name,
+        interval=interval,
+        every=every,
+        cycles=cycles,
+        grace=grace,
+        detach=detach,
+        detached=detached,
+        standby=not no_standby,
     )
 
 
@@ -79,7 +90,8 @@ def schedule(session: Session, name: str, services: tuple[str, ...], add: bool, 
         return session.print_json(answer)
     from raptor.cli.screens import show_outlook
 
-    show_outlook(session, answer, door.owner_pid(session.config.home) if answer["running"] else None)
+    owner = answer.get("owner") or f"pid {door.owner_pid(session.config.home)}"
+    show_outlook(session, answer, owner if answer["running"] else None)
 
 
 @command("stop")
@@ -93,15 +105,17 @@ def stop(session: Session, name: str | None, now: bool, grace: str) -> None:
 
     grace_s = 0.0 if now else seconds(grace)
     home, pid = session.config.home, door.owner_pid(session.config.home)
+    answer: dict[str, Any] = {}
     try:
-        session.call("stop", name=name, grace_s=grace_s)
+        answer = session.call("stop", name=name, grace_s=grace_s)
     except Refused as told:
         # The last scheduler takes the node with it, sometimes before the answer is out.
         if name is None or told.code != 3 or "closed the connection" not in str(told):
             raise
     if name is None:
         _wait_for_end(home, pid, grace_s + 20.0)
-    talk(f"stopped {name}" if name is not None else f"stopped the node (pid {pid})")
+    where = f" on {answer['owner']}, and wherever it stands by" if answer.get("owner") else ""
+    talk(f"stopped {name}{where}" if name is not None else f"stopped the node (pid {pid})")
 
 
 def _wait_for_end(home: Any, pid: int | None, patience_s: float) -> None:

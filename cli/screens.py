@@ -15,9 +15,9 @@ from raptor.duration import show_seconds
 Answer: TypeAlias = dict[str, Any]
 
 
-def show_outlook(session: Session, answer: Answer, pid: int | None) -> None:
+def show_outlook(session: Session, answer: Answer, owner: str | None) -> None:
     name = answer["scheduler"]
-    state = f"running, pid {pid}" if answer["running"] else f"not running: raptor start {name} runs it"
+    state = f"running, {owner}" if answer["running"] else f"not running: raptor start {name} runs it"
     click.echo(f"scheduled on {plain(name)} ({state})")
     if not answer["services"]:
         click.echo("  nothing: the list is empty")
@@ -185,4 +185,10 @@ def show_tree(session: Session, answer: Answer) -> None:
             last = number == len(children) - 1
             walk(child, f"{below}{'└── ' if last else '├── '}", f"{below}{'    ' if last else '│   '}")
 
-    walk(answer, "", "")
+    if "name" in answer:
+        walk(answer, "", "")
+    for node in answer.get("nodes", ()):
+        state = "seen" if node["alive"] else "gone, last seen"
+        click.echo(f"node {plain(node['name'])}  {state} {rough(node['age_s'])} ago")
+        if node["alive"] and node["tree"] is not None:
+            walk(node["tree"], "", "")

@@ -86,6 +86,13 @@ def shared_options(*, reading: bool, zone: bool = True) -> list[click.Option]:
     options = [
         click.Option(["--home"], metavar="DIR", help="The state directory.", expose_value=False, callback=_remember),
         click.Option(
+            ["--store"],
+            metavar="URL",
+            help="A store instead of the files in the state directory; nodes may share it.",
+            expose_value=False,
+            callback=_remember,
+        ),
+        click.Option(
             ["--config"],
             metavar="FILE",
             help="Settings, instead of the nearest raptor.toml.",

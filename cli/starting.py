@@ -32,6 +32,7 @@ def begin(
     grace: str,
     detach: bool,
     detached: bool,
+    standby: bool = True,
 ) -> int:
     from raptor.duration import seconds
     from raptor.service import read_interval
@@ -43,9 +44,9 @@ def begin(
     interval_s = None if interval is None else read_interval(interval)
     grace_s = seconds(grace)
     if is_listening(session.config.home):
-        return _join(session, name, interval, detach=detach)
+        return _join(session, name, interval, detach=detach, standby=standby)
     if detach:
-        return _in_background(session, name, interval, every, cycles, grace)
+        return _in_background(session, name, interval, every, cycles, grace, standby)
     from raptor.cli.firstprocess import step_aside
 
     step_aside()
@@ -59,8 +60,9 @@ def begin(
         cycles=cycles,
         grace_s=grace_s,
         detached=detached,
+        standby=standby,
     )
-    join = partial(_join, session, name, interval, detach=detach or detached)
+    join = partial(_join, session, name, interval, detach=detach or detached, standby=standby)
     return or_join(session, partial(live, session, wanted), join)
 
 
@@ -78,7 +80,7 @@ def or_join(session: Session, live: Callable[[], int], join: Callable[[], int]) 
         raise
 
 
-def _join(session: Session, name: str | None, interval: str | None, *, detach: bool) -> int:
+def _join(session: Session, name: str | None, interval: str | None, *, detach: bool, standby: bool = True) -> int:
     """Start the scheduler on the running node, and follow it."""
     home = session.config.home
     pid = door.owner_pid(home)
@@ -90,11 +92,11 @@ def _join(session: Session, name: str | None, interval: str | None, *, detach: b
     names = [name] if name is not None else _stopped(session)
     for one in names:
         try:
-            ask(home, "start", {"name": one, "interval": interval, **modules})
+            ask(home, "start", {"name": one, "interval": interval, "standby": standby, **modules})
         except NotRunning:
             raise Refused("the node has just ended: try again", 3) from None
         except Refused as told:
-            if told.code == 5:
+            if told.code == 5 and standby:
                 advice = f"raptor status {one} shows it, raptor stop {one} stops it"
                 raise Refused(f"scheduler {one} already runs (pid {pid}): {advice}", 5) from None
             raise
@@ -178,11 +180,18 @@ def follow(
 
 
 def _in_background(
-    session: Session, name: str | None, interval: str | None, every: bool, cycles: int | None, grace: str
+    session: Session,
+    name: str | None,
+    interval: str | None,
+    every: bool,
+    cycles: int | None,
+    grace: str,
+    standby: bool,
 ) -> int:
     words = ["start", "--grace", grace]
     words += [name] if name is not None else []
     words += ["--all"] if every else []
+    words += [] if standby else ["--no-standby"]
     words += ["--interval", interval] if interval is not None else []
     words += ["--cycles", str(cycles)] if cycles is not None else []
     return detach_as(session, words, name if name is not None else "all schedulers")
@@ -192,7 +201,7 @@ def detach_as(session: Session, command: list[str], what: str) -> int:
     """A process of its own session; this one returns when it runs, or says why it does not."""
     flags = session.flags
     words = [sys.executable, "-m", "raptor"]
-    for option in ("home", "config", "tz", "color"):
+    for option in ("home", "store", "config", "tz", "color"):
         if flags.get(option):
             words += [f"--{option}", str(flags[option])]
     words += [*command, "--detached"]

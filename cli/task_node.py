@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from raptor import __version__
-from raptor.cli.foreground import Foreground, Life, Wanted
+from raptor.cli.foreground import Foreground, Life, Wanted, place_of
 from raptor.cli.session import Session
 from raptor.cli.task_work import has_work, of
 from raptor.clock import SystemClock
@@ -62,11 +62,11 @@ class WorkLife(Life):
         return WorkNode(self._wanted, self._session, self._hear, watch)
 
     def _header(self) -> str:
-        settings, path = self._node.config.worker, self._node.site.path
+        settings = self._node.config.worker
         queues = f"queue{'s' * (len(settings.queues) > 1)} {', '.join(settings.queues)}"
         room = "one task at a time" if settings.processors == 1 else f"{settings.processors} tasks at a time"
         parts = [f"raptor {__version__}", queues if settings.queues else "all queues", room]
-        return " · ".join([*parts, f"state {path}", f"pid {os.getpid()}"])
+        return " · ".join([*parts, place_of(self._node), f"pid {os.getpid()}"])
 
     def _remarks(self) -> list[str]:
         node, left = self._node, self._node.back

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import click
 
+from raptor.cli.overview import NODES, node_row
 from raptor.cli.session import Session
 from raptor.cli.table import BAD, DIM, GAP, GOOD, WARN, Cell, table
 from raptor.cli.words import ago, plain, rough, took, when
@@ -192,6 +193,9 @@ def show_queues(session: Session, answer: Answer, *, running: bool) -> None:
         set_so = Cell(limits(one), WARN if one["paused"] else "")
         rows.append([Cell(one["queue"], "bold"), *counts, speed(one["done_per_s"]), late, set_so])
     table(session, ("QUEUE", *map(str.upper, numbers), "RATE", "LATE", "LIMITS"), rows)
+    if answer.get("nodes"):
+        click.echo()
+        table(session, NODES, [node_row(one) for one in answer["nodes"]])
     hint = _hint(answer, running)
     if hint:
         click.echo(hint, err=True)

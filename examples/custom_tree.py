@@ -11,9 +11,9 @@ import tempfile
 
 from raptor import Actor, ChildSpec, Runtime, Supervisor, SystemClock
 from raptor.catalogue import Catalogue
-from raptor.node import spec_of
 from raptor.rows import Definition, Scheduled
 from raptor.runners import RUNNERS
+from raptor.schedulers import spec_of
 from raptor.state.files import FileStore
 from raptor.state.home import Home
 from raptor.timetable import Timetable

@@ -31,10 +31,15 @@ class Clock(ABC):
 
     slice_s: float
     rng: random.Random
+    offset_s: float = 0.0  # that wall time is ahead of the machine's
 
     @abstractmethod
     def now(self) -> float:
         """Wall time: UTC, seconds since the epoch. It may be set forwards and back."""
+
+    def follow(self, offset_s: float) -> None:
+        """Show the time of another clock, which is that much ahead of the machine's."""
+        self.offset_s = offset_s
 
     @abstractmethod
     def monotonic(self) -> float:
@@ -72,6 +77,9 @@ class SystemClock(WallClock, Clock):
         self.rng = random.Random()
         self._threads = Threads(threads)
 
+    def now(self) -> float:
+        return super().now() + self.offset_s
+
     def monotonic(self) -> float:
         return time.monotonic()
 
@@ -94,7 +102,7 @@ class VirtualClock(Clock):
         self._monotonic = 0.0
 
     def now(self) -> float:
-        return self._wall_at_zero + self._monotonic
+        return self._wall_at_zero + self._monotonic + self.offset_s
 
     def monotonic(self) -> float:
         return self._monotonic

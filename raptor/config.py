@@ -21,6 +21,7 @@ from raptor.catalogue import Catalogue, Placed, from_module, place
 from raptor.declared import Declared, queues, read_path, read_table, refuse_unknown, schedulers, services
 from raptor.endpoint import Endpoint, read_endpoint
 from raptor.errors import BadInput, NoSuchName, RefusedState
+from raptor.masked import masked
 from raptor.rows import Definition, Line
 from raptor.service import Given, is_count, reading, shaped
 from raptor.timing import check_name, check_zone, seconds, show_seconds
@@ -48,6 +49,8 @@ class Setting(msgspec.Struct, frozen=True):
             return show_seconds(value)
         if isinstance(value, tuple) and not isinstance(value, Endpoint):
             value = ", ".join(msgspec.convert(self.value, list[str]))
+        if self.name == "store" and value is not None:
+            return masked(str(value))
         return "-" if value in (None, "") else str(value)
 
 
@@ -90,6 +93,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     file: Path | None  # the raptor.toml
     home: Path  # the state directory
+    store: str | None = None  # the address of another store than the files in `home`
     modules: tuple[str, ...]
     module_folder: Path  # where their names are looked for first
     tz: str | None  # to show times in; None: the system's
@@ -130,6 +134,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             file=file,
             home=value["home"],
+            store=value["store"],
             modules=value["module"],
             module_folder=found["module"][1],
             tz=value["tz"],
@@ -235,6 +240,13 @@ def _modules(value: Any, folder: Path) -> tuple[str, ...]:
     return tuple(name.strip() for name in names)
 
 
+def _address(value: Any, folder: Path) -> str:
+    if not isinstance(value, str) or not re.match(r"[a-z][a-z0-9+]*:", value):
+        shown = masked(value) if isinstance(value, str) else value
+        raise BadInput(f"the address of a store is expected, such as postgresql://host/database, not {shown!r}")
+    return value
+
+
 def _zone(value: Any, folder: Path) -> str:
     check_zone(value)
     return str(value)
@@ -294,6 +306,7 @@ def _one_of(choices: Any) -> Callable[[Any, Path], str]:
 
 _SETTINGS: Final[Mapping[str, _Known]] = {
     "home": _Known(read_path),
+    "store": _Known(_address),
     "module": _Known(_modules, ()),
     "tz": _Known(_zone),
     "color": _Known(_one_of(Color), "auto"),

@@ -31,26 +31,29 @@ class Connection:
 
     def call(self, command: str, **params: Any) -> dict[str, Any]:
         """Perform a command: on the running node if there is one, else by ourselves."""
-        found = commands.find(command)
         try:
             return ask(self._config.home, command, params)
         except NotRunning:
-            if found.needs == "node":
+            if self._needs(command) == "node":
                 raise
         return self.call_alone(command, **params)
 
     def call_alone(self, command: str, **params: Any) -> dict[str, Any]:
         """Perform a command by ourselves, where it is known that no node runs."""
-        needs = commands.find(command).needs
+        needs = self._needs(command)
         if needs == "node":
             raise NotRunning()
-        if needs == "look":
+        if needs == "look" and self._config.store is None:
             from raptor.glance import look
 
             return look(self._config, self._given, command, params)
         from raptor.alone import Alone  # the whole engine
 
         return Alone(self._config, self._given).call(command, params, write=needs == "write")
+
+    def _needs(self, command: str) -> commands.Needs:
+        found = commands.find(command)
+        return found.needs if self._config.store is None else found.shared or found.needs
 
 
 def connect(config: Config, services: Iterable[Given] = ()) -> Connection:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping
-from functools import partial
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from raptor.agenda import Agenda
+from raptor.claiming import Claiming
 from raptor.clock import Clock, first_of
 from raptor.due import Check, Due, NotDue, clamp, skip
+from raptor.errors import NotWritten, StaleLease
 from raptor.events import Events
 from raptor.faults import point
 from raptor.journal import Journal, finished, recovered, result_of
@@ -26,6 +28,7 @@ from raptor.rows import CycleResult, Definition, Recorded, Scheduled, SchedulerS
 from raptor.runners.family import sweep_after_crash
 from raptor.service import Service
 from raptor.task import Again, Done, Outcome, Result, Run, Slot, Verdict
+from raptor.tenure import Tenure
 from raptor.timetable import Claim, Timetable
 
 
@@ -40,13 +43,15 @@ class Cycle:
         clock: Clock,
         events: Events,
         is_shared: Callable[[str], bool] = lambda service: False,
+        tenure: Tenure | None = None,
     ) -> None:
         self.cycles = 0
         self.next_check: float | None = None
         self.resources: Mapping[str, Any] = {}
         self._name = definition.name
         self._agenda = Agenda(definition, catalogue, timetable, clock.now())
-        self._journal = Journal(definition.name, timetable.store, clock, events)
+        self._claiming = Claiming(definition.name, timetable, tenure)
+        self._journal = Journal(definition.name, timetable.store, clock, events, self._claiming.rights)
         self._timetable = timetable
         self._clock = clock
         self._events = events
@@ -111,17 +116,24 @@ class Cycle:
 
     async def _settle(self, unit: Planned, result: Result, verdict: Verdict) -> None:
         await self._follow_clock()
-        name = unit.service.name
         run = finished(unit.run, result, self._clock.now())
+        try:
+            await self._settle(unit, run, verdict)
+        except StaleLease:
+            await self._refused(run)
+            raise
+
+    async def _settle(self, unit: Planned, run: Run, verdict: Verdict) -> None:
+        name = unit.service.name
         if isinstance(verdict, Again):
             await self._give_back(unit, run)
         else:
             due, old = unit.by_the_clock(self._timetable.stepped)
             row = advance(due, unit.timing, old, run, verdict)
             point("before_timing")
-            await self._journal.durably(lambda: self._timetable.save(name, row))
+            await self._journal.durably(lambda: self._claiming.save(name, row))
             point("after_timing")
-            self._timetable.release(name, run.id)
+            await self._claiming.release(name, run.id)
             self._tell_ended(unit, run, verdict, row)
             closed = (*unit.due.closed, *passed_by(unit.service, unit.timing, run, row, due.planned))
             await self._move_on(result_of(run, verdict, closed), self._journal.queue)
@@ -198,7 +210,7 @@ class Cycle:
             clamped = clamp(row, timing, self._clock.now())
             if clamped is not row:
                 self._events.emit("clock_behind", service=entry.name, was=row.next_due, planned=clamped.next_due)
-                await self._journal.durably(partial(self._timetable.save, entry.name, clamped))
+                await self._rewrite(entry.name, clamped, ())
 
     async def _sleep(self, until: float | None) -> None:
         released = [self._timetable.released()] if self._agenda.waits_for_release else []
@@ -215,6 +227,7 @@ class Cycle:
 
     async def _begin(self, check: Check) -> None:
         """Ask every service of the list whether it is due; those that are make the cycle."""
+        await self._claiming.refresh(self._journal.durably)
         queue: list[str] = []
         waiting: dict[str, str] = {}
         gates, entries = self._timetable.gates, self._agenda.listed()
@@ -242,13 +255,21 @@ class Cycle:
 
     async def _note(self, found: NotDue) -> None:
         """Make durable what a decision changes: the ledger first, a crash between the two must not lose the slot."""
-        changed, closed = found.row, found.closed
+        if await self._rewrite(found.service.name, found.row, found.closed):
+            for slot in found.closed:
+                self._events.emit("slot_closed", slot=slot)
+
+    async def _rewrite(self, name: str, row: ServiceTiming | None, closed: tuple[Slot, ...]) -> bool:
+        """Change what is written of a service without a run; False if it is another node's to do so."""
+        if row is not None and not await self._claiming.is_free(name, self._timetable.row(name)):
+            return False
         if closed:
             await self._journal.record(closed)
-        if changed is not None:
-            await self._journal.durably(lambda: self._timetable.save(found.service.name, changed))
-        for slot in closed:
-            self._events.emit("slot_closed", slot=slot)
+        if row is not None:
+            await self._journal.durably(lambda: self._claiming.save(name, row))
+            if self._claiming.is_shared and name not in self._timetable.claims:
+                await self._claiming.release(name)
+        return True
 
     # Moving through the cycle
 
@@ -264,7 +285,7 @@ class Cycle:
             if isinstance(found, Planned):
                 await self._journal.write(results, queue, found.run, found.due.closed)
                 if self._stopping:  # asked for meanwhile: it has not begun, and does not
-                    self._timetable.release(name, found.run.id)
+                    await self._claiming.release(name, found.run.id)
                     queue = (name, *queue)
                     break
                 self._next = found
@@ -296,13 +317,28 @@ class Cycle:
         elif held is not None:
             self._events.emit("service_skipped", service=name, reason=f"claimed by {held.holder}")
             return None
+        if self._claiming.is_shared and not await self._claiming.share(name):
+            return await self._prepare(name)
         timing, row = self._agenda.timing(entry), self._timetable.row(name)
         found = self._agenda.ask(entry, check)
         if timing is None or not isinstance(found, Due):
+            await self._claiming.release(name)
             return None  # it ran elsewhere meanwhile
         run = self._run(found)
         self._timetable.claim(name, Claim(self._name, run.id, run.planned))
         return Planned(due=found, run=run, timing=timing, row=row, stepped=self._stepped, resources=self.resources)
+
+    async def _refused(self, run: Run) -> None:
+        """A result that came too late is a line of the ledger: somebody did that work, and it does not count."""
+        self._timetable.release(run.service, run.id)
+        row = self._timetable.row(run.service)
+        if row is not None and row.last_run_id == run.id:
+            return  # it counts: only what came after was refused
+        self._events.emit("write_refused", scheduler=self._name, service=run.service, run=run)
+        info = "refused: the scheduler was another node's by then"
+        line = msgspec.structs.replace(run, outcome=Outcome.INTERRUPTED, info=info)
+        with suppress(NotWritten):
+            await self._journal.durably(lambda: self._timetable.store.record((), [line]))
 
     async def _wait_for_release(self, name: str) -> None:
         while name in self._timetable.claims and not self._journal.durably.broken_off:
@@ -318,7 +354,7 @@ class Cycle:
 
     async def _give_back(self, unit: Planned, run: Run) -> None:
         """Interrupted by a stop: as after a crash, but known."""
-        self._timetable.release(unit.service.name, run.id)
+        await self._claiming.release(unit.service.name, run.id)
         self._stopping = True
         queue = self._journal.queue
         if unit.service.on_crash == "rerun":

@@ -19,6 +19,7 @@ class Durably:
 
     def __init__(self, who: str, clock: Clock, events: Events) -> None:
         self.broken_off = False  # wait for no store that cannot write
+        self.failures = 0
         self._who = who
         self._clock = clock
         self._events = events
@@ -29,6 +30,7 @@ class Durably:
             try:
                 return await write()
             except NotWritten as error:
+                self.failures += 1
                 if self.broken_off:
                     raise
                 self._events.emit("store_failing", scheduler=self._who, error=str(error))

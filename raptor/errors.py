@@ -152,12 +152,23 @@ class RefusedState(RaptorError):
 
 
 class NotWritten(RaptorError):
-    """The store could not write; nothing was acknowledged, it may be tried again. `reason`: full, busy, readonly."""
+    """The store could not write; nothing was acknowledged, it may be tried again.
+
+    `reason`: full, busy, readonly, unreachable; unknown where the answer to a commit was lost.
+    """
 
     def __init__(self, reason: str, file: object, problem: str) -> None:
         self.reason = reason
         self.file = file
         super().__init__(f"{file} was not written: {problem}")
+
+
+class StaleLease(RaptorError):
+    """Somebody else has the right to do this by now; nothing was written. `key` says which right it was."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(f"{key} is another's by now; nothing was written")
 
 
 _ADVICE = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -15,11 +15,11 @@ import msgspec
 from raptor.clock import Clock
 from raptor.due import Check
 from raptor.durably import Durably
-from raptor.errors import NotWritten, RefusedState
+from raptor.errors import NotWritten, RefusedState, StaleLease
 from raptor.events import Events
 from raptor.faults import point
 from raptor.rows import INFO, CycleResult, Recorded, SchedulerState, ServiceTiming, short, told
-from raptor.state.base import Store
+from raptor.state.base import Right, Store
 from raptor.task import Dead, Outcome, Result, Run, Slot, Verdict
 
 WHOLE = 20  # results that the state row holds before they are recorded together
@@ -38,12 +38,15 @@ class _Flush(NamedTuple):
 class Journal:
     """The state row of one scheduler. What is written is durable before anything goes on."""
 
-    def __init__(self, scheduler: str, store: Store, clock: Clock, events: Events) -> None:
+    def __init__(
+        self, scheduler: str, store: Store, clock: Clock, events: Events, rights: Callable[[], Sequence[Right]] = tuple
+    ) -> None:
         self.state: SchedulerState | None = None
         self.last_results: tuple[Recorded, ...] = ()
         self.durably = Durably(scheduler, clock, events)
         self._scheduler = scheduler
         self._store = store
+        self._rights = rights  # that every write carries
         self._clock = clock
         self._events = events
         self._flush: _Flush | None = None
@@ -55,7 +58,7 @@ class Journal:
 
     async def resume(self) -> SchedulerState | None:
         """The row that a crash or a stop left behind."""
-        states = await self._store.load("scheduler_state")
+        states = await self.durably(lambda: self._store.load("scheduler_state"))
         state = states.get(self._scheduler)
         if not isinstance(state, SchedulerState):
             return None
@@ -65,7 +68,7 @@ class Journal:
     async def recall(self, count: int) -> None:
         """What the last cycle of an earlier process did, as far as the ledger tells: each service's newest run."""
         newest: dict[str, Recorded] = {}
-        for run in await self._store.history(limit=min(4 * count + 20, RECALLED)):
+        for run in await self.durably(lambda: self._store.history(limit=min(4 * count + 20, RECALLED))):
             if run.scheduler != self._scheduler or run.outcome is None:
                 continue
             if run.service in newest:
@@ -103,7 +106,7 @@ class Journal:
         )
         if queue or run is not None:
             point("before_state")
-            await self.durably(lambda: self._store.save([("scheduler_state", self._scheduler, state)]))
+            await self.durably(lambda: self._save(state))
             point("after_state")
             self._tell()
         if run is not None and len(whole) >= WHOLE and self._flush is None:
@@ -117,8 +120,8 @@ class Journal:
         After a crash before the next state row the same lines are recorded again, which changes nothing.
         """
         try:
-            await self._store.record(slots, runs)
-        except (NotWritten, RefusedState):
+            await self._store.record(slots, runs, rights=self._rights())
+        except (NotWritten, RefusedState, StaleLease):
             return False
         return True
 
@@ -145,9 +148,9 @@ class Journal:
         slots = self._slots(state.results)
         runs = [result.run for result in state.results]
         point("before_ledger")
-        await self.durably(lambda: self._store.record(slots, runs))
+        await self.durably(lambda: self._store.record(slots, runs, rights=self._rights()))
         point("before_delete")
-        await self.durably(lambda: self._store.save([("scheduler_state", self._scheduler, None)]))
+        await self.durably(lambda: self._save(None))
         point("after_delete")
         self._untold += slots
         self._tell()
@@ -166,7 +169,10 @@ class Journal:
 
     async def record(self, closed: tuple[Slot, ...]) -> None:
         """Slots that no run of the cycle closes."""
-        await self.durably(lambda: self._store.record(closed, ()))
+        await self.durably(lambda: self._store.record(closed, (), rights=self._rights()))
+
+    async def _save(self, state: SchedulerState | None) -> None:
+        await self._store.save([("scheduler_state", self._scheduler, state)], rights=self._rights())
 
 
 def finished(run: Run, result: Result, end: float) -> Run:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
+import msgspec
+
 from raptor.assignment import Assignment
 from raptor.clerk import Clerk
 from raptor.clock import Clock, first_of
@@ -41,6 +43,8 @@ class Leases:
         self._lost = lost
         self._changed = asyncio.Event()
         self._started = asyncio.Event()
+        self._seen: object = None  # what gave rise to doubt last
+        self._doubt_until = 0.0
 
     def wake(self) -> None:
         """Something runs."""
@@ -53,7 +57,8 @@ class Leases:
     async def take_over(self) -> None:
         """At the start: what this process lost hold of, and what others left."""
         after = 0
-        while page := await self._store.find(Query(states=(State.TAKEN,), after=after, limit=PAGE)):
+        query = Query(states=(State.TAKEN,), limit=PAGE)
+        while page := await self._find(query, after):
             after = page[-1].id
             orphans = [task for task in page if self._is_orphan(task)]
             await self._bring_back(orphans)
@@ -68,14 +73,16 @@ class Leases:
             await self._beat(lease_s / BEAT)
             try:
                 await self._renew(lease_s)
-                if not self._store.exclusive:
+                if not self._store.exclusive and self._is_doubtful():
                     await self._sweep()
             except NotWritten:
                 continue
 
     async def _beat(self, seconds: float) -> None:
         self._changed.clear()
-        await first_of(self._clock.sleep(seconds), self._changed.wait())
+        company = self._workshop.company
+        left = [] if company is None else [company.departure()]
+        await first_of(self._clock.sleep(seconds), self._changed.wait(), *left)
 
     async def _renew(self, lease_s: float) -> None:
         holds = [Hold(task.id, task.fence) for unit in set(self._running.values()) for task in unit.tasks]
@@ -84,15 +91,35 @@ class Leases:
             self._unwanted(held.unwanted)
             self._lost(held.stale)
 
+    def _is_doubtful(self) -> bool:
+        """Whether a lease may lapse: at first, after a failure, and when a node has left. The living renew theirs."""
+        company, now = self._workshop.company, self._clock.now()
+        if company is None or not company.nodes:
+            return True
+        seen = (company.left, company.failures, self._clerk.durably.failures)
+        if seen != self._seen:
+            self._seen, self._doubt_until = seen, now + 2 * LEASE_S
+        return now < self._doubt_until
+
     async def _sweep(self) -> None:
-        query = Query(owner_not=self._workshop.owner, lapsed=self._clock.now(), limit=PAGE)
-        while orphans := await self._store.find(query):
-            await self._bring_back(orphans)
+        """Bring back what has lapsed, and at once what belongs to nodes that have left."""
+        left = () if self._workshop.company is None else tuple(sorted(self._workshop.company.left))
+        queries = [Query(lapsed=self._clock.now(), limit=PAGE), *([Query(owners=left, limit=PAGE)] if left else [])]
+        for query in queries:
+            after = 0
+            while page := await self._find(query, after):
+                after = page[-1].id
+                await self._bring_back([task for task in page if task.id not in self._workshop.held])
+
+    async def _find(self, query: Query, after: int) -> list[Task]:
+        return await self._clerk.durably(lambda: self._store.find(msgspec.structs.replace(query, after=after)))
 
     def _is_orphan(self, task: Task) -> bool:
         if task.owner == self._workshop.owner:
             return task.id not in self._workshop.held
-        return self._store.exclusive or (task.lease or 0.0) < self._clock.now()
+        company = self._workshop.company
+        has_left = company is not None and task.owner in company.left
+        return self._store.exclusive or has_left or (task.lease or 0.0) < self._clock.now()
 
     async def _bring_back(self, orphans: list[Task]) -> None:
         if orphans:

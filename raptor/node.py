@@ -6,7 +6,6 @@ import asyncio
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -15,9 +14,10 @@ import msgspec
 
 from raptor import supervisor
 from raptor.catalogue import Catalogue, from_module
-from raptor.childspec import Backoff, ChildSpec
+from raptor.childspec import ChildSpec
 from raptor.clock import Clock, SystemClock, first_of
 from raptor.commands import perform
+from raptor.company import Company
 from raptor.config import Config
 from raptor.control import Control
 from raptor.current import CURRENT
@@ -25,17 +25,20 @@ from raptor.desk import Handle, Named, TaskDesk
 from raptor.errors import CallTimeout, NotWritten
 from raptor.events import Events
 from raptor.exits import Exit
+from raptor.hearing import Hearing
 from raptor.herald import Herald
 from raptor.janitor import Janitor
 from raptor.keeper import Keeper, Opening
+from raptor.loading import load_definitions, load_lines
 from raptor.modules import load_module
 from raptor.orders import Order
+from raptor.presence import Present, doing
 from raptor.ref import Ref, all_ended
 from raptor.resources import Resource, resources_of
-from raptor.rows import Definition, Line
+from raptor.rows import Definition
 from raptor.runners import RUNNERS, check, close_runners
 from raptor.runtime import Runtime
-from raptor.scheduler import Scheduler
+from raptor.schedulers import Schedulers, spec_of
 from raptor.scrape import Scrape, bind
 from raptor.service import Given
 from raptor.site import Site
@@ -45,9 +48,9 @@ from raptor.state.home import Home
 from raptor.state.opening import open_store
 from raptor.supervisor import Supervisor
 from raptor.timetable import Timetable
-from raptor.timing import show_seconds
 from raptor.turn import Logs
 from raptor.turning import Finish, NewCatalogue
+from raptor.verbs import GRACE_S, Verbs
 from raptor.watchdog import WATCH, LoopWatch, Watch
 from raptor.worker import NewLines, Unwanted, Worker
 from raptor.workshop import Workshop
@@ -59,19 +62,8 @@ if TYPE_CHECKING:
 
     from raptor.metrics import Metrics
 
-GRACE_S = 30.0
 
-
-class Schedulers(Supervisor):
-    """Starts every scheduler that should run: at first those that a crash cut off."""
-
-    def init(self, workshop: Workshop) -> Any:  # type: ignore[override]
-        wanted = [definition for definition in workshop.definitions.values() if definition.should_run]
-        children = [spec_of(definition.name, workshop) for definition in wanted]
-        return super().init(children, intensity=5, period_s=10.0, backoff=Backoff(initial_s=0.1, max_s=30.0))
-
-
-class Node:
+class Node(Verbs):
     """`async with Node(home, services=[...]) as node:` runs schedulers inside a program."""
 
     def __init__(
@@ -99,9 +91,9 @@ class Node:
         self._listen = listen
         self._watch = watch if isinstance(self.clock, SystemClock) else None  # no thread can watch simulated time
         self._forced = asyncio.Event()
-        if isinstance(store, str):
-            open_store(store)  # refuses an address that it does not know; nothing is opened yet
-        self._given_store = store
+        self._given_store = self.config.store if store is None else store
+        if isinstance(self._given_store, str):
+            open_store(self._given_store)  # refuses an address that it does not know; nothing is opened yet
         self._homeless = store is not None and home is None
         self._home: Home | None = None
         self._registry = metrics
@@ -123,6 +115,7 @@ class Node:
                 runners={kind: make(self.clock) for kind, make in RUNNERS.items()},
                 logs=Logs(None if self._home is None else self._home.path / "logs"),
                 catalogue=catalogue,
+                company=Company(),
                 keep_done=self.config.retention.tasks_s > 0,
                 resources=self._declared() | self._resources,
             )
@@ -172,37 +165,6 @@ class Node:
         if self._home is not None:
             self._home.close()
 
-    # Commands
-
-    async def call(self, command: str, **params: Any) -> dict[str, Any]:
-        """Perform a command of the table."""
-        return await perform(self.site, command, params)
-
-    async def start(self, name: str, interval: str | timedelta | None = None) -> dict[str, Any]:
-        """Start a scheduler; `interval` is how often it checks, "auto" (the default) wakes when something is due."""
-        given = show_seconds(interval.total_seconds()) if isinstance(interval, timedelta) else interval
-        return await self.call("start", name=name, interval=given)
-
-    async def schedule(self, name: str, services: Sequence[str]) -> dict[str, Any]:
-        """Set the services of a scheduler; "name=24h" gives one its own interval."""
-        return await self.call("schedule", name=name, services=list(services))
-
-    async def status(self, name: str | None = None) -> dict[str, Any]:
-        return await self.call("status", name=name)
-
-    async def stop(self, name: str) -> dict[str, Any]:
-        return await self.call("stop", name=name, grace_s=self.grace_s)
-
-    async def pause(self, name: str, note: str = "") -> dict[str, Any]:
-        return await self.call("pause", name=name, note=note)
-
-    async def resume(self, name: str) -> dict[str, Any]:
-        return await self.call("resume", name=name)
-
-    async def run(self, service: str) -> dict[str, Any]:
-        """Run one service now."""
-        return await self.call("run", service=service)
-
     # Tasks
 
     async def put(self, service: Named, data: Any = None, *, replace: bool = False, **order: Unpack[Order]) -> Handle:
@@ -251,6 +213,7 @@ class Node:
         return self.runtime.whereis(f"scheduler:{name}")
 
     async def launch(self, definition: Definition) -> None:
+        self._workshop.asked.add(definition.name)
         schedulers = self._schedulers()
         known = {child.id for child in await supervisor.which_children(schedulers)}
         if definition.name in known:
@@ -325,6 +288,8 @@ class Node:
         watchdog = [ChildSpec(id="watchdog", start=LoopWatch, args=(self._watch, self._store))]
         return [
             *(watchdog if self._watch is not None else []),
+            ChildSpec(id="presence", start=Present, args=(self._workshop, self._doing, self.new_lines), shutdown=10.0),
+            ChildSpec(id="hearing", start=Hearing, args=(self._workshop, self.site)),
             ChildSpec(id="schedulers", start=Schedulers, args=(self._workshop,), name="schedulers"),
             ChildSpec(id="workers", start=Supervisor, args=(self._workers(),), name="workers"),
             ChildSpec(
@@ -378,11 +343,11 @@ class Node:
     async def _opened(self, timetable: Timetable) -> None:
         self._workshop.timetable = timetable
         self._is_open = True
-        stored = await timetable.store.load("definitions")
-        self._workshop.definitions = {name: row for name, row in stored.items() if isinstance(row, Definition)}
-        lines = await timetable.store.load("lines")
-        defined = {line.name: line for line in self.config.queues}
-        self._workshop.lines = defined | {name: row for name, row in lines.items() if isinstance(row, Line)}
+        await load_definitions(self._workshop)
+        await load_lines(self._workshop, self.config.queues)
+
+    def _doing(self) -> dict[str, Any]:
+        return doing(self.runtime, self._running())
 
     async def _perform(self, command: str, params: dict[str, Any]) -> dict[str, Any]:
         return await perform(self.site, command, params)
@@ -399,21 +364,18 @@ class Node:
     async def _finish_schedulers(self) -> None:
         """An orderly stop: nothing comes back by itself, and every cycle is as far on disk as it is."""
         running = self._running()
-        for definition in list(self._workshop.definitions.values()):
-            if definition.should_run:
-                try:
-                    await self.site.define(msgspec.structs.replace(definition, should_run=False))
-                except NotWritten:
-                    break  # the store cannot: to the next start this is an unclean end, which loses nothing
+        if self._store().exclusive:  # elsewhere others may stand by
+            await self._want_no_more()
         worker = self.runtime.whereis("worker")
         running += [] if worker is None else [worker]
         for ref in running:
             ref.cast(Finish(self.grace_s))
         await first_of(all_ended(running), self._forced.wait(), timeout_s=self.grace_s + 5.0)
 
-
-def spec_of(name: str, workshop: Workshop) -> ChildSpec:
-    """How a scheduler is kept: restarted after a crash, not after an end that was asked for."""
-    return ChildSpec(
-        id=name, start=Scheduler, args=(name, workshop), name=f"scheduler:{name}", restart="transient", shutdown=10.0
-    )
+    async def _want_no_more(self) -> None:
+        for definition in list(self._workshop.definitions.values()):
+            if definition.should_run:
+                try:
+                    await self.site.define(msgspec.structs.replace(definition, should_run=False))
+                except NotWritten:
+                    break  # the store cannot: to the next start this is an unclean end, which loses nothing

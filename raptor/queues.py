@@ -117,7 +117,7 @@ class Queue:
         """Take back what others left running, and listen."""
         await self._leases.take_over()
         bell = self._store.listen()
-        self._horizon.learn(await self._store.queues())
+        self._horizon.learn(await self._clerk.durably(self._store.queues))
         self.refresh()
         spawn = asyncio.get_running_loop().create_task
         self._helpers = [spawn(self._listen(bell)), spawn(self._leases.keep())]
@@ -250,7 +250,8 @@ class Queue:
 
     async def _once_repeated(self, task: Task) -> Task:
         """One that was revived has its next already: it repeats no more."""
-        children = await self._store.find(Query(parent=task.id, service=task.service, newest=True, limit=CHILDREN))
+        query = Query(parent=task.id, service=task.service, newest=True, limit=CHILDREN)
+        children = await self._clerk.durably(lambda: self._store.find(query))
         repeated = any(child.timing == task.timing for child in children)
         return msgspec.structs.replace(task, timing=None) if repeated else task
 

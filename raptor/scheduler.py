@@ -5,6 +5,7 @@ Services run in tasks of their own, never inside a message, so a scheduler alway
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,8 +13,10 @@ from typing import Any
 
 from raptor.actor import Caller
 from raptor.cycle import Cycle
+from raptor.errors import NotWritten, StaleLease
 from raptor.rows import Definition, line_of
-from raptor.turn import turn
+from raptor.tenure import Tenure
+from raptor.turn import Lanes, turn
 from raptor.turning import NewCatalogue, Turning
 from raptor.workshop import Workshop
 
@@ -33,27 +36,77 @@ class Scheduler(Turning):
     """One scheduler. `init` takes its name and the workshop; a cycle that was left unfinished is taken up."""
 
     def init(self, name: str, workshop: Workshop) -> None:
-        self._cycle = Cycle(
-            workshop.definitions[name],
+        clock, events = self.runtime.clock, self.runtime.events
+        is_shared = not workshop.timetable.store.exclusive
+        self._name = name
+        self._tenure = Tenure(name, workshop, clock, events) if is_shared else None
+        self._cycle = self._new_cycle(workshop)
+        self.begin(workshop, 1)
+
+    def _new_cycle(self, workshop: Workshop) -> Cycle:
+        return Cycle(
+            workshop.definitions[self._name],
             workshop.catalogue,
             workshop.timetable,
             self.runtime.clock,
             self.runtime.events,
-            partial(_is_shared, workshop, name),
+            partial(_is_shared, workshop, self._name),
+            self._tenure,
         )
-        self.begin(workshop, 1)
 
     async def work(self, resources: Mapping[str, Any]) -> None:
+        if self._tenure is None:
+            await self._serve(resources)
+            return
+        while await self._tenure.obtain():
+            self._cycle = self._new_cycle(self._workshop)
+            if self._halted:
+                self._cycle.stop()
+            if await self._reign(self._tenure, resources):
+                break
+
+    async def _serve(self, resources: Mapping[str, Any]) -> None:
         self._cycle.resources = resources
-        self._workshop.timetable.release_all(self._cycle.definition.name)
+        self._workshop.timetable.release_all(self._name)
         await self._cycle.open()
         await turn(self._cycle, self._workshop.runners, self.runtime.clock, self._lanes, self._workshop.logs)
 
+    async def _reign(self, tenure: Tenure, resources: Mapping[str, Any]) -> bool:
+        """Serve as the only owner among many nodes; False if another has taken over: then what runs was broken off."""
+        keeping = self.runtime.create_task(tenure.keep())
+        keeping.add_done_callback(self._lose)
+        try:
+            await tenure.durably(self._workshop.timetable.load)
+            await self._serve(resources)
+            is_lost = keeping.done()
+        except (StaleLease, NotWritten) as error:
+            is_lost = keeping.done() or isinstance(error, StaleLease)
+            if not is_lost:
+                raise
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+            await tenure.resign()
+        if is_lost:
+            self._lanes = Lanes(1)
+            self.runtime.events.emit("ownership_lost", scheduler=self._name)
+        return not is_lost
+
+    def _lose(self, keeping: asyncio.Task[None]) -> None:
+        """What runs would be refused."""
+        if not keeping.cancelled():
+            self._cycle.break_off()
+            self._lanes.interrupt()
+
     def take_no_more(self) -> None:
         self._cycle.stop()
+        if self._tenure is not None:
+            self._tenure.stop()
 
     def break_off(self) -> None:
         self._cycle.break_off()
+        if self._tenure is not None:
+            self._tenure.durably.broken_off = True
         super().break_off()
 
     def handle_call(self, message: object, caller: Caller) -> Any:
@@ -71,6 +124,15 @@ class Scheduler(Turning):
 
     def status(self) -> dict[str, object]:
         """The original's keys, and the rest."""
+        status = self._status()
+        company, holder = self._workshop.company, None if self._tenure is None else self._tenure.holder
+        if self._tenure is None or company is None:
+            return status
+        if holder is not None and not self._stopping:
+            status["state"] = "standby"
+        return status | {"owner": company.name(holder or self._workshop.owner)}
+
+    def _status(self) -> dict[str, object]:
         cycle, state = self._cycle, self._cycle.state
         definition = cycle.definition
         results = cycle.last_results if state is None else state.told

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # a command that only reads needs neither an event loop nor a
     from raptor.events import Events
     from raptor.ref import Ref
     from raptor.service import Service
-    from raptor.state.base import Counts, Record
+    from raptor.state.base import Counts, Presence, Record
     from raptor.timetable import Claim
 
 
@@ -31,6 +31,9 @@ class Telling(Protocol):
 
 class Tables(Protocol):
     """A store, as far as looking needs one."""
+
+    @property
+    def exclusive(self) -> bool: ...
 
     async def load(self, table: str) -> dict[str, Record]: ...
 
@@ -108,6 +111,37 @@ class Site:
         """What reads the ledger, writes and runs. A command that only looks at the tables does without."""
         assert isinstance(self.records, Workshop)
         return self.records
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other nodes may use the store at the same time."""
+        return not self.records.timetable.store.exclusive
+
+    @property
+    def degraded(self) -> str | None:
+        """Why the store does not answer this node, if that is so."""
+        company = self.records.company if isinstance(self.records, Workshop) else None
+        return None if company is None else company.failing
+
+    async def refresh(self) -> None:
+        """On a shared store: see what others wrote, and what they run."""
+        if self.is_shared:
+            from raptor.loading import look_around
+
+            await look_around(self.workshop)
+
+    async def nodes(self) -> list[Presence]:
+        """All nodes of a shared store, as they last showed themselves."""
+        return await self.workshop.timetable.store.nodes(now=self.clock.now()) if self.is_shared else []
+
+    async def owner(self, scheduler: str) -> str | None:
+        """Who runs a scheduler of a shared store: the name of a node."""
+        if not self.is_shared:
+            return None
+        key = f"scheduler:{scheduler}"
+        grant = (await self.workshop.timetable.store.holders(key)).get(key)
+        names = {} if grant is None else {node.owner: node.name for node in await self.nodes()}
+        return None if grant is None else names.get(grant.owner, grant.owner)
 
     async def load(self, table: str) -> dict[str, Record]:
         """The rows of a table, as they are on disk."""

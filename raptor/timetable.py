@@ -1,11 +1,13 @@
 """The timing of all services of a node, and who runs which of them now.
 
-Schedulers share it: on files the directory lock is the fence, so a claim is held in memory only.
+Schedulers share it: on files the directory lock is the fence, so a claim is held in memory only. On a store of many
+nodes it stands for a right that tenure.py took.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import msgspec
 
@@ -13,10 +15,13 @@ from raptor.clock import Clock
 from raptor.due import rounded
 from raptor.events import Events
 from raptor.rows import ServiceTiming
-from raptor.state.base import Store
+from raptor.state.base import Right, Store
 
 BY_HAND = "a run by hand"
 """The holder of a claim that is no scheduler."""
+
+ELSEWHERE = "another node"
+"""The holder of a claim of which only that much is known. It is looked at again with the next heartbeat."""
 
 STEP_S = 1.0
 """How far the wall clock must be set for it to count as a step."""
@@ -46,11 +51,15 @@ class Timetable:
         self.stepped = 0.0  # how far the wall clock was set in all, since the start
         self._skew = clock.now() - clock.monotonic()
         self._following = asyncio.Lock()
+        # On a shared store:
+        self.is_stale = False  # somebody wrote rows since they were loaded
+        self.fences: dict[str, int] = {}  # of the right to a service, when its row was last as it is here
 
     async def load(self) -> None:
+        self.is_stale = False
         rows = await self.store.load("service_timing")
         for name, row in rows.items():
-            if isinstance(row, ServiceTiming):
+            if isinstance(row, ServiceTiming) and row != self._rows.get(name):
                 self._show(name, row)
 
     def _show(self, service: str, row: ServiceTiming) -> None:
@@ -68,9 +77,9 @@ class Timetable:
     def rows(self) -> dict[str, ServiceTiming]:
         return dict(self._rows)
 
-    async def save(self, service: str, row: ServiceTiming) -> None:
+    async def save(self, service: str, row: ServiceTiming, rights: Sequence[Right] = ()) -> None:
         """Durable when this returns; nobody sees it before."""
-        await self.store.save([("service_timing", service, row)])
+        await self.store.save([("service_timing", service, row)], rights=rights)
         self._show(service, row)
 
     def claim(self, service: str, claim: Claim) -> Claim | None:
@@ -99,7 +108,9 @@ class Timetable:
 
     @property
     def step(self) -> float:
-        """How far the wall clock was set since the rows were last moved along."""
+        """How far the wall clock was set since the rows were last moved along. A shared store has its own clock."""
+        if not self.store.exclusive:
+            return 0.0
         step = self._clock.now() - self._clock.monotonic() - self._skew
         return 0.0 if abs(step) < STEP_S else step
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from raptor.child import Child
 from raptor.ref import Ref
@@ -35,6 +35,19 @@ class Branch:
     mailbox: int  # messages that wait
     busy_s: float | None  # how long it has been with its message, if it waits for something
     children: tuple[Branch, ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "state": self.state,
+            "restarts": self.restarts,
+            "uptime_s": self.uptime_s,
+            "mailbox": self.mailbox,
+            "busy_s": self.busy_s,
+            "children": [child.plain() for child in self.children],
+        }
 
     def walk(self) -> Iterator[Branch]:
         """This branch and all below it, from the top."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import asyncio
 
+    from raptor.company import Company
     from raptor.resources import Resource
     from raptor.rows import Definition, Line
     from raptor.runners import Runner
@@ -33,6 +34,8 @@ class Workshop:
     _plain: dict[str, Line] = field(default_factory=dict[str, "Line"], repr=False)
     lines: dict[str, Line] = field(default_factory=dict[str, "Line"])
     owner: str = field(default_factory=lambda: os.urandom(8).hex())  # this process, as leases name it
+    company: Company | None = None  # the other nodes of a shared store
+    asked: set[str] = field(default_factory=set[str])  # schedulers that this node was asked to start
     keep_done: bool = True  # tasks that are done stay for a while
     held: set[int] = field(default_factory=set[int])  # tasks that this process has taken and not yet settled
     resources: Mapping[str, Resource] = field(default_factory=dict[str, "Resource"])

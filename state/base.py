@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -18,6 +18,9 @@ TABLES: dict[str, type[Record]] = {
     "definitions": Definition,
     "lines": Line,
 }
+
+BEAT_S = 5.0
+"""How often a node shows itself on a store that others use too."""
 
 
 class Receipt(NamedTuple):
@@ -60,6 +63,36 @@ class Held(NamedTuple):
     unwanted: frozenset[int]
 
 
+class Right(NamedTuple):
+    """The sole right to something, as its owner knows it."""
+
+    key: str  # "scheduler:main", "service:crawl"
+    fence: int
+
+
+class Grant(NamedTuple):
+    """Who holds a right: it is granted to whoever is its owner."""
+
+    owner: str
+    fence: int
+    lease: float  # until when
+
+
+class Presence(msgspec.Struct, frozen=True, kw_only=True):
+    """A node, as it showed itself last."""
+
+    owner: str  # the incarnation
+    name: str  # for people: host:pid
+    host: str
+    pid: int
+    version: str  # of Raptor
+    started: float
+    seen: float = 0.0
+    alive: bool = True  # as the store sees it
+    skew_s: float = 0.0  # how far its clock was off the store's
+    doing: dict[str, Any] = {}  # JSON: its schedulers, its worker, its tree
+
+
 class Query(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks to find. None and empty mean any."""
 
@@ -70,6 +103,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     parent: int | None = None
     owner_not: str | None = None  # taken by anybody else
+    owners: tuple[str, ...] = ()  # taken by one of these
     lapsed: float | None = None  # taken, with a lease that ended before
     due_from: float | None = None
     due_until: float | None = None
@@ -96,6 +130,19 @@ class Bell(Protocol):
 
     async def ring(self) -> Mapping[str, float]:
         """Wait for the next; -> the earliest due time of each queue since the last."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Watch(Protocol):
+    """News of the tables, for one who watches: whoever changed them, also through this very store."""
+
+    async def ring(self) -> frozenset[tuple[str, str]]:
+        """Wait for the next; -> (table, key) of all that changed since the last.
+
+        ("unwanted", id) is a taken task that was cancelled; ("", "") means that anything may have changed.
+        """
         ...
 
     def close(self) -> None: ...
@@ -181,12 +228,18 @@ class Store(Tasks, Protocol):
         """All records of a table, by key, in the order of their last change."""
         ...
 
-    async def save(self, changes: Sequence[tuple[str, str, Record | None]]) -> None:
-        """Write or delete records, in this order, each durable before the next."""
+    async def save(self, changes: Sequence[tuple[str, str, Record | None]], *, rights: Sequence[Right] = ()) -> None:
+        """Write or delete records, in this order, each durable before the next.
+
+        StaleLease is raised, and nothing written, if one of the rights is not held at its fence any more.
+        """
         ...
 
-    async def record(self, slots: Iterable[Slot], runs: Iterable[Run]) -> None:
-        """Add lines to the ledger; those that are there already (by run id, or service and planned time) stay."""
+    async def record(self, slots: Iterable[Slot], runs: Iterable[Run], *, rights: Sequence[Right] = ()) -> None:
+        """Add lines to the ledger; those that are there already (by run id, or service and planned time) stay.
+
+        Rights are asked for as by `save`.
+        """
         ...
 
     async def history(
@@ -208,5 +261,39 @@ class Store(Tasks, Protocol):
     async def prune(self, *, before: float, keep: int) -> int:
         """Forget runs and slots older than that, and all but the newest `keep` of each service; -> how many."""
         ...
+
+    async def claim(self, keys: Sequence[str], *, owner: str, now: float, lease_s: float) -> dict[str, Grant]:
+        """Take or renew rights, all at once; -> who holds each now.
+
+        One goes to this owner where it is free, its own already, lapsed, or its owner is gone. The fence grows by 1
+        when it is taken, also after a release, and stays when it is renewed.
+        """
+        ...
+
+    async def release(self, rights: Sequence[Right], *, owner: str) -> None:
+        """Give rights back; those that are somebody else's by now stay."""
+        ...
+
+    async def holders(self, prefix: str) -> dict[str, Grant]:
+        """The rights that are held by the living, by key, of keys that begin so."""
+        ...
+
+    async def appear(self, presence: Presence, *, now: float) -> list[Presence]:
+        """Show that a node is alive; -> all that were seen in the last day, in the order of their start.
+
+        A node is gone when it was not seen for the time of a lease, or when the store knows better: its connection
+        is gone and it was not seen for a beat. Where a store has one process at a time, there is no other.
+        """
+        ...
+
+    async def nodes(self, *, now: float) -> list[Presence]:
+        """What `appear` tells, for one who only looks."""
+        ...
+
+    async def vanish(self, owner: str) -> None:
+        """An orderly end: the presence and its rights go."""
+        ...
+
+    def watch(self) -> Watch: ...
 
     async def close(self) -> None: ...

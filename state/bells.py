@@ -19,6 +19,11 @@ class Bells:
         self._bells.add(bell)
         return bell
 
+    @property
+    def heard(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._bells)
+
     def ring(self, news: Iterable[tuple[str, float]]) -> None:
         """Tasks are ready: queue and due time of each."""
         if self._bells:

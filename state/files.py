@@ -13,15 +13,17 @@ from raptor.errors import NotWritten, RefusedState
 from raptor.rows import SchedulerState, ServiceTiming
 from raptor.state import sqlite
 from raptor.state.anchor import Heads
-from raptor.state.base import Record
+from raptor.state.base import Record, Right
 from raptor.state.bells import Bells
 from raptor.state.commits import Answer, Work
 from raptor.state.connection import reading
 from raptor.state.damage import blaming
 from raptor.state.front import Front, Server
 from raptor.state.home import Home
+from raptor.state.news import News
 from raptor.state.parts import PARTS
 from raptor.state.reserve import Reserve
+from raptor.state.rights import KeepsRights, Rights, RightsToRead
 from raptor.state.sqlite import Database
 from raptor.state.tables import Table
 from raptor.state.verbs import TasksToOwn, TasksToRead
@@ -34,7 +36,7 @@ TASKS_SINCE = 2  # the version of raptor.sqlite
 SHELVES = {shelf.table: shelf for part in PARTS.values() for shelf in part.shelves}
 
 
-class ReadStore(TasksToRead):
+class ReadStore(TasksToRead, RightsToRead):
     """A store that only reads, beside a running node or without one."""
 
     def __init__(self, home: Home) -> None:
@@ -71,10 +73,10 @@ class ReadStore(TasksToRead):
 
         return await self._read(FILES["slot"], read, [])
 
-    async def save(self, changes: Sequence[tuple[str, str, Record | None]]) -> None:
+    async def save(self, changes: Sequence[tuple[str, str, Record | None]], *, rights: Sequence[Right] = ()) -> None:
         self._refuse()
 
-    async def record(self, slots: Iterable[Slot], runs: Iterable[Run]) -> None:
+    async def record(self, slots: Iterable[Slot], runs: Iterable[Run], *, rights: Sequence[Right] = ()) -> None:
         self._refuse()
 
     async def prune(self, *, before: float, keep: int) -> int:
@@ -115,7 +117,7 @@ class ReadStore(TasksToRead):
         raise RefusedState("closed", self.home.path, "was opened to be read only", "open it as its owner")
 
 
-class FileStore(TasksToOwn, ReadStore):
+class FileStore(TasksToOwn, KeepsRights, ReadStore):
     """The store of the directory's owner. Making it opens the files, and blocks for a moment."""
 
     def __init__(self, home: Home) -> None:
@@ -136,14 +138,15 @@ class FileStore(TasksToOwn, ReadStore):
             raise
         self._closed = False
         self._database = cast("Database", self._open["raptor.sqlite"])
-        self._bells = Bells()
+        self._bells, self._news, self._rights = Bells(), News(), Rights()
         super().__init__(home)
 
     @property
     def sequence(self) -> int:
         return sum(self._sequences().values())
 
-    async def save(self, changes: Sequence[tuple[str, str, Record | None]]) -> None:
+    async def save(self, changes: Sequence[tuple[str, str, Record | None]], *, rights: Sequence[Right] = ()) -> None:
+        self._rights.check(rights)  # the directory lock keeps others out: nothing can change before it is written
         # Neighbours in one file share a commit: none of them is there without those before it.
         for table, group in groupby(changes, key=itemgetter(0)):
             rows = [(key, record) for _, key, record in group]
@@ -152,8 +155,10 @@ class FileStore(TasksToOwn, ReadStore):
                 await part.change(table, rows)
             else:
                 await part.change(rows, result=not any(_starts(record) for _, record in rows))
+        self._news.tell((table, key) for table, key, _ in changes)
 
-    async def record(self, slots: Iterable[Slot], runs: Iterable[Run]) -> None:
+    async def record(self, slots: Iterable[Slot], runs: Iterable[Run], *, rights: Sequence[Right] = ()) -> None:
+        self._rights.check(rights)
         await self._database.record(slots, runs)
 
     async def prune(self, *, before: float, keep: int) -> int:

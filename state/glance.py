@@ -22,6 +22,8 @@ TASKS = "raptor.sqlite"
 class Glance:
     """A store that only loads. Its coroutine never waits, and blocks for as long as SQLite reads."""
 
+    exclusive = True
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._home = home_at(path)

@@ -7,16 +7,20 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from raptor.state.base import TABLES, Record
+from raptor.state.base import TABLES, Record, Right
+from raptor.state.rights import KeepsRights, Rights
 from raptor.state.transient import TransientTasks
 from raptor.task import Outcome, Run, Slot
 
 T = TypeVar("T", Run, Slot)
 
 
-class MemoryStore(TransientTasks):
-    def __init__(self) -> None:
-        super().__init__()
+class MemoryStore(TransientTasks, KeepsRights):
+    """`exclusive=False` has it behave as one that nodes share: for many of them in one process."""
+
+    def __init__(self, *, exclusive: bool = True) -> None:
+        super().__init__(exclusive=exclusive)
+        self._rights = Rights(exclusive=exclusive)
         self._tables: dict[str, dict[str, Record]] = {name: {} for name in TABLES}
         self._runs: dict[str, Run] = {}
         self._slots: dict[tuple[str, float], Slot] = {}
@@ -28,15 +32,18 @@ class MemoryStore(TransientTasks):
     async def load(self, table: str) -> dict[str, Record]:
         return dict(self._tables[table])
 
-    async def save(self, changes: Sequence[tuple[str, str, Record | None]]) -> None:
+    async def save(self, changes: Sequence[tuple[str, str, Record | None]], *, rights: Sequence[Right] = ()) -> None:
+        self._rights.check(rights)
         self._changes += 1
         for table, key, record in changes:
             rows = self._tables[table]
             rows.pop(key, None)
             if record is not None:
                 rows[key] = record
+        self._news.tell((table, key) for table, key, _ in changes)
 
-    async def record(self, slots: Iterable[Slot], runs: Iterable[Run]) -> None:
+    async def record(self, slots: Iterable[Slot], runs: Iterable[Run], *, rights: Sequence[Right] = ()) -> None:
+        self._rights.check(rights)
         self._changes += 1
         for run in runs:
             self._runs.setdefault(run.id, run)
@@ -74,6 +81,10 @@ class MemoryStore(TransientTasks):
         for slot in slots:
             del self._slots[slot]
         return len(runs) + len(slots)
+
+    def sever(self, owner: str) -> None:
+        """As if the connection of a node were gone: it counts as gone a beat after it was last seen."""
+        self._rights.sever(owner)
 
     async def close(self) -> None:
         pass

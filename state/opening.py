@@ -1,4 +1,4 @@
-"""Stores by their address: `memory:` and `sqlite:///path/of/a/state/directory`."""
+"""Stores by their address: `memory:`, `sqlite:///path/of/a/state/directory`, `postgresql://user@host/database`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from raptor.clock import Clock, SystemClock
 from raptor.errors import BadInput, did_you_mean
+from raptor.masked import masked
 from raptor.state.base import Store
 from raptor.state.files import FileStore
 from raptor.state.home import Home
@@ -20,7 +21,7 @@ def open_store(address: str, clock: Clock | None = None) -> AbstractAsyncContext
     scheme, colon, rest = address.partition(":")
     if not colon or scheme not in STORES:
         advice = did_you_mean(scheme, STORES) or f"an address begins with {', '.join(f'{name}:' for name in STORES)}"
-        raise BadInput(f"store {address!r}: {advice}")
+        raise BadInput(f"store {masked(address)!r}: {advice}")
     return STORES[scheme](rest, clock or SystemClock())
 
 
@@ -48,5 +49,22 @@ async def _sqlite(rest: str, clock: Clock) -> AsyncGenerator[Store]:
         home.close()
 
 
-STORES: dict[str, Callable[[str, Clock], AbstractAsyncContextManager[Store]]] = {"memory": _memory, "sqlite": _sqlite}
+@asynccontextmanager
+async def _postgresql(rest: str, clock: Clock) -> AsyncGenerator[Store]:
+    try:
+        from raptor.state.postgres.opening import open_postgres
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "psycopg":
+            raise
+        raise BadInput("PostgreSQL needs psycopg: pip install 'raptor-scheduler[postgres]'") from None
+    async with open_postgres(f"postgresql:{rest}", clock) as store:
+        yield store
+
+
+STORES: dict[str, Callable[[str, Clock], AbstractAsyncContextManager[Store]]] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "postgresql": _postgresql,
+    "postgres": _postgresql,
+}
 """By scheme. A new backend is a line here."""

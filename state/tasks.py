@@ -245,12 +245,15 @@ def find(connection: Connection, query: Query) -> list[Task]:
         "id > ?": query.after or None,
     }
     given = {condition: value for condition, value in wanted.items() if value is not None}
-    if query.owner_not is not None or query.lapsed is not None:
+    if query.owner_not is not None or query.lapsed is not None or query.owners:
         given["state = 'taken' AND 1 = ?"] = 1
     conditions, values = list(given), list(given.values())
     if query.ids:
         conditions.append("id IN (SELECT value FROM json_each(?))")
         values.append(_list(query.ids))
+    if query.owners:
+        conditions.append("owner IN (SELECT value FROM json_each(?))")
+        values.append(msgspec.json.encode(query.owners).decode())
     if query.states:  # spelled out, so that a partial index is found
         conditions.append(f"state IN ({', '.join(repr(State(state).value) for state in query.states)})")
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""

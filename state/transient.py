@@ -11,6 +11,7 @@ import msgspec
 from raptor.state.asked import ASKED, check
 from raptor.state.base import Counts, Held, Hold, Query, Receipt, Taken, Want
 from raptor.state.bells import Bells, LocalBell
+from raptor.state.news import News
 from raptor.state.pace import Starts, allowance, started
 from raptor.task import ENDED, Move, State, Task
 
@@ -21,9 +22,8 @@ Lane = tuple[str, bool, int]
 
 
 class TransientTasks:
-    exclusive = True
-
-    def __init__(self) -> None:
+    def __init__(self, *, exclusive: bool = True) -> None:
+        self.exclusive = exclusive
         self._tasks: dict[int, Task] = {}
         self._keyed: defaultdict[tuple[str, str], set[int]] = defaultdict(set)  # by service and key
         self._last = 0
@@ -31,6 +31,7 @@ class TransientTasks:
         self._ready: defaultdict[Lane, list[tuple[float, int]]] = defaultdict(list)  # heaps, with entries of the past
         self._paces: dict[str, Starts] = {}
         self._bells = Bells()
+        self._news = News()
 
     async def put(self, tasks: Sequence[Task], *, now: float, replace: bool = False) -> list[Receipt]:
         check(tasks)
@@ -99,6 +100,7 @@ class TransientTasks:
                 self._store(replaced(task, state=State.CANCELLED, ended=now, reason=reason))
             elif state is State.TAKEN:
                 self._store(replaced(task, unwanted=True))
+                self._news.tell([("unwanted", str(id))])
         return before
 
     async def revive(self, ids: Sequence[int], *, now: float) -> list[int]:
@@ -248,6 +250,7 @@ def _matches(task: Task, query: Query) -> bool:
         and query.key in (None, task.key)
         and query.parent in (None, task.parent)
         and (query.owner_not is None or (task.state is State.TAKEN and task.owner != query.owner_not))
+        and (not query.owners or (task.state is State.TAKEN and task.owner in query.owners))
         and (query.lapsed is None or (task.state is State.TAKEN and (task.lease or 0.0) < query.lapsed))
         and (query.due_from is None or task.due >= query.due_from)
         and (query.due_until is None or task.due <= query.due_until)

@@ -11,6 +11,7 @@ from raptor.state import tasks
 from raptor.state.asked import check
 from raptor.state.base import Counts, Held, Hold, Query, Receipt, Taken, Want
 from raptor.state.bells import Bells, LocalBell
+from raptor.state.news import News
 from raptor.state.sqlite import Database
 from raptor.task import Move, State, Task
 
@@ -73,6 +74,7 @@ class TasksToOwn(TasksToRead):
 
     _database: Database
     _bells: Bells
+    _news: News
 
     async def put(self, tasks: Sequence[Task], *, now: float, replace: bool = False) -> list[Receipt]:
         check(tasks)
@@ -95,7 +97,9 @@ class TasksToOwn(TasksToRead):
         )
 
     async def cancel(self, ids: Sequence[int], *, now: float, reason: str) -> dict[int, State]:
-        return await self._database.ask(lambda connection: tasks.cancel(connection, ids, now, reason))
+        before = await self._database.ask(lambda connection: tasks.cancel(connection, ids, now, reason))
+        self._news.tell(("unwanted", str(id)) for id, state in before.items() if state is State.TAKEN)
+        return before
 
     async def revive(self, ids: Sequence[int], *, now: float) -> list[int]:
         revived = await self._database.ask(lambda connection: tasks.revive(connection, ids, now))

@@ -35,6 +35,7 @@ class Command(NamedTuple):
 
     place: str  # module:function, in this package
     needs: Needs
+    shared: Needs | None = None  # on a store of many nodes, if that is something else
 
     def load(self) -> Callable[..., Awaitable[Answer]]:
         module, _, function = self.place.partition(":")
@@ -46,14 +47,14 @@ COMMANDS: dict[str, Command] = {
     "start": Command("running:start", "node"),
     "schedule": Command("writing:schedule", "write"),
     "status": Command("reading:status", "look"),
-    "stop": Command("running:stop", "node"),
+    "stop": Command("running:stop", "node", shared="write"),
     "pause": Command("writing:pause", "write"),
     "resume": Command("writing:resume", "write"),
     "run": Command("running:run", "write"),
     "next": Command("reading:preview", "look"),
     "history": Command("reading:history", "read"),
     "why": Command("reading:why", "read"),
-    "tree": Command("running:show_tree", "node"),
+    "tree": Command("running:show_tree", "node", shared="read"),
     "reload": Command("running:reload", "node"),
     "dump": Command("reading:dump", "look"),
     "reset": Command("writing:reset", "write"),
@@ -98,7 +99,7 @@ def exit_code(error: BaseException) -> int:
     match error:
         case BadInput() | BadSpec():
             return 2
-        case NotRunning():
+        case NotRunning() | NotWritten(reason="unreachable"):
             return 3
         case NoSuchName():
             return 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raptor.commands.answers import Answer, plain
 from raptor.errors import BadInput, NoSuchName
@@ -11,22 +11,62 @@ from raptor.site import Site
 from raptor.task import Slot
 from raptor.timing import Every, Timing, parse_cron, seconds
 
+if TYPE_CHECKING:
+    from raptor.state.base import Presence
+
 
 async def status(site: Site, name: str | None = None) -> Answer:
     """Schedulers and services, as they are."""
-    definitions, states = await site.definitions(), await site.states()
+    degraded = site.degraded
+    if site.is_shared and degraded is None:
+        await site.refresh()
+    nodes = [] if degraded is not None else await site.nodes()
+    definitions = await site.definitions()
+    states = {} if degraded is not None else await site.states()
     if name is not None and name not in definitions:
         raise NoSuchName("scheduler", name, definitions, hint="`raptor status` lists them")
     chosen = [definition for key, definition in sorted(definitions.items()) if name in (None, key)]
     schedulers: list[Answer] = []
     for definition in chosen:
         scheduler = None if site.live is None else site.live.scheduler(definition.name)
-        if scheduler is not None:
-            schedulers.append(await scheduler.call("status"))
-        else:
-            schedulers.append(_stopped(definition, states))
-    services, queues = _services(site, chosen, name), [] if name is not None else await _queues(site)
-    return {"v": 1, "now": site.clock.now(), "schedulers": schedulers, "services": services, "queues": queues}
+        own = None if scheduler is None else await scheduler.call("status")
+        schedulers.append(_scheduler(definition, own, nodes) or own or _stopped(definition, states))
+    services = _services(site, chosen, name)
+    queues = [] if name is not None or degraded is not None else await _queues(site)
+    answer = {"v": 1, "now": site.clock.now(), "schedulers": schedulers, "services": services, "queues": queues}
+    if site.is_shared:
+        answer |= {"nodes": [shown(node, site) for node in nodes], "degraded": degraded}
+    return answer
+
+
+def _scheduler(definition: Definition, own: Answer | None, nodes: list[Presence]) -> Answer | None:
+    """A scheduler that another node runs, as that showed it last. None: there is nothing to add."""
+    if own is not None and own["state"] != "standby":
+        return None
+    for node in nodes:
+        for status in node.doing.get("schedulers", ()) if node.alive else ():
+            if status["name"] == definition.name and status["state"] != "standby":
+                return {**status, "state": status["state"] if own is None else "standby", "owner": node.name}
+    return None
+
+
+def shown(node: Presence, site: Site) -> Answer:
+    """A node of a shared store, as it last showed itself."""
+    doing = node.doing
+    return {
+        "name": node.name,
+        "host": node.host,
+        "pid": node.pid,
+        "version": node.version,
+        "alive": node.alive,
+        "here": site.live is not None and node.owner == site.workshop.owner,
+        "age_s": max(0.0, site.clock.now() - node.seen),
+        "skew_s": node.skew_s,
+        "started": node.started,
+        "schedulers": {status["name"]: status["state"] for status in doing.get("schedulers", ())},
+        "worker": doing.get("worker"),
+        "tree": doing.get("tree"),
+    }
 
 
 async def _queues(site: Site) -> list[Answer]:

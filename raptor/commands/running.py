@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 
 from raptor.commands.answers import Answer, plain
-from raptor.commands.reading import status
-from raptor.errors import AlreadyRunning, NotRunning
-from raptor.rows import INFO, Definition
+from raptor.commands.reading import shown, status
+from raptor.errors import AlreadyRunning, NotRunning, NotWritten
+from raptor.rows import INFO, LEASE_S, Definition
 from raptor.runners import Context
 from raptor.service import read_interval
 from raptor.site import Site
+from raptor.state.base import Right
 from raptor.task import Run
 from raptor.timetable import BY_HAND, Claim
 from raptor.timing import check_name
-from raptor.tree import Branch, tree
+from raptor.tree import tree
 
 
 async def start(
-    site: Site, name: str, interval: str | None = None, modules: list[str] | None = None, folder: str = "."
+    site: Site,
+    name: str,
+    interval: str | None = None,
+    modules: list[str] | None = None,
+    folder: str = ".",
+    standby: bool = True,
 ) -> Answer:
-    """Start a scheduler on a running node, which takes in the services of these modules first."""
+    """Start a scheduler on a running node, which takes in the services of these modules first.
+
+    One that another node of the store runs is stood by for, or without `standby` refused.
+    """
     live = site.need_live()
     check_name(name)
     if live.scheduler(name) is not None:
         raise AlreadyRunning(f"scheduler {name}", advice=f"`raptor stop {name}` stops it, `raptor status` shows it")
     if modules:
         await live.adopt(modules, folder)
+    await site.refresh()
+    if not standby:
+        await claim(site, name)
     definition = (await site.definitions()).get(name) or Definition(name=name)
     if interval is not None:
         definition = msgspec.structs.replace(definition, interval_s=read_interval(interval))
@@ -38,18 +53,32 @@ async def start(
     return await status(site, name)
 
 
+async def claim(site: Site, name: str) -> None:
+    """On a shared store: have the right to a scheduler now, or say who has it."""
+    if not site.is_shared:
+        return
+    key, workshop = f"scheduler:{name}", site.workshop
+    grants = await workshop.timetable.store.claim([key], owner=workshop.owner, now=site.clock.now(), lease_s=LEASE_S)
+    if grants[key].owner != workshop.owner:
+        owner = await site.owner(name) or grants[key].owner
+        raise AlreadyRunning(f"scheduler {name}", advice=f"{owner} has it; without --no-standby this node stands by")
+
+
 async def stop(site: Site, name: str | None = None, grace_s: float = 30.0) -> Answer:
     """Stop a scheduler after its current service, or the whole node."""
-    live = site.need_live()
     if name is None:
-        live.shut_down(grace_s)
+        site.need_live().shut_down(grace_s)
         return {"stopping": "node"}
-    definition = await site.definition(name)
-    if live.scheduler(name) is None:
+    live = site.live if site.is_shared else site.need_live()
+    await site.refresh()
+    definition, owner = await site.definition(name), await site.owner(name)
+    is_here = live is not None and live.scheduler(name) is not None
+    if not is_here and owner is None:
         raise NotRunning(f"scheduler {name} does not run: `raptor start {name}` starts it")
-    await site.define(msgspec.structs.replace(definition, should_run=False))
-    await live.halt(name, grace_s)
-    return {"stopped": name}
+    await site.define(msgspec.structs.replace(definition, should_run=False))  # other nodes hear of it
+    if live is not None and is_here:
+        await live.halt(name, grace_s)
+    return {"stopped": name} if owner is None else {"stopped": name, "owner": owner}
 
 
 async def run(site: Site, service: str) -> Answer:
@@ -57,13 +86,15 @@ async def run(site: Site, service: str) -> Answer:
     found, now = site.catalogue.find(service), site.clock.now()
     started = Run(id=secrets.token_hex(8), service=service, scheduler=None, planned=now, attempt=1, start=now)
     timetable = site.workshop.timetable
+    await site.refresh()
     holder = timetable.claim(service, Claim(BY_HAND, started.id, now))
     if holder is not None:
         raise AlreadyRunning(f"service {service}", advice=f"{_runner(holder)} has it; wait until it has ended")
     try:
         context = Context(run_id=started.id, service=service, planned=now, key=f"{service}@{now:.6f}")
         log = site.workshop.logs.open(service)
-        result = await site.workshop.runners[found.kind].run(found, context, log)
+        async with _held(site, service):
+            result = await site.workshop.runners[found.kind].run(found, context, log)
     finally:
         timetable.release(service, started.id)
     ended = msgspec.structs.replace(
@@ -74,26 +105,44 @@ async def run(site: Site, service: str) -> Answer:
     return plain(ended)
 
 
+@asynccontextmanager
+async def _held(site: Site, service: str) -> AsyncGenerator[None]:
+    """On a shared store the right to the service as well, renewed for as long as it runs."""
+    if not site.is_shared:
+        yield
+        return
+    key, owner, store = f"service:{service}", site.workshop.owner, site.workshop.timetable.store
+    grant = (await store.claim([key], owner=owner, now=site.clock.now(), lease_s=LEASE_S))[key]
+    if grant.owner != owner:
+        raise AlreadyRunning(f"service {service}", advice="another node has it; wait until it has ended")
+
+    async def renew() -> None:
+        while True:
+            await asyncio.sleep(LEASE_S / 3)
+            with suppress(NotWritten):
+                await store.claim([key], owner=owner, now=site.clock.now(), lease_s=LEASE_S)
+
+    renewing = asyncio.ensure_future(renew())
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+        with suppress(NotWritten):  # then it lapses
+            await store.release([Right(key, grant.fence)], owner=owner)
+
+
 def _runner(claim: Claim) -> str:
     return claim.holder if claim.holder == BY_HAND else f"scheduler {claim.holder}"
 
 
 async def show_tree(site: Site) -> Answer:
-    """The supervision tree."""
-    return _branch(tree(site.need_live().root))
-
-
-def _branch(branch: Branch) -> Answer:
-    return {
-        "name": branch.name,
-        "kind": branch.kind,
-        "state": branch.state,
-        "restarts": branch.restarts,
-        "uptime_s": branch.uptime_s,
-        "mailbox": branch.mailbox,
-        "busy_s": branch.busy_s,
-        "children": [_branch(child) for child in branch.children],
-    }
+    """The supervision tree; on a shared store with those of the other nodes, as they last showed themselves."""
+    if not site.is_shared:
+        return tree(site.need_live().root).plain()
+    found = [shown(node, site) for node in await site.nodes()]
+    own = {} if site.live is None else tree(site.live.root).plain()
+    return {**own, "nodes": [node for node in found if not node["here"]]}
 
 
 async def reload(site: Site) -> Answer:

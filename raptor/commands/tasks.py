@@ -8,9 +8,11 @@ from typing import Any, cast
 import msgspec
 
 from raptor.commands.answers import Answer, plain
+from raptor.commands.reading import shown as node_shown
 from raptor.desk import TaskDesk
 from raptor.errors import BadInput, CallTimeout, NoSuchName, RaptorError, did_you_mean
 from raptor.lines import set_line
+from raptor.loading import load_lines
 from raptor.orders import Order
 from raptor.rows import Line
 from raptor.site import Site
@@ -201,7 +203,8 @@ async def queues(site: Site) -> Answer:
         rate = None if worker is None else handled.get(name, {}).get("done_per_s", 0.0)
         late_s = None if oldest is None else now - oldest
         shown.append({**plain(line), **numbers, "queue": name, "done_per_s": rate, "late_s": late_s})
-    return {"now": now, "queues": shown, "worker": _settings(site, worker)}
+    others = {"nodes": [node_shown(node, site) for node in await site.nodes()]} if site.is_shared else {}
+    return {"now": now, "queues": shown, "worker": _settings(site, worker), **others}
 
 
 async def _worker(site: Site) -> Answer | None:
@@ -222,6 +225,8 @@ def _settings(site: Site, worker: Answer | None) -> Answer | None:
 async def queue(site: Site, name: str, **written: Any) -> Answer:
     """Set a queue: paused, note, processors, concurrency, rate, batch_size, lease, max_attempts."""
     check_name(name)
+    if site.is_shared:
+        await load_lines(site.workshop, site.config.queues)
     lines = site.workshop.lines
     line = set_line(lines.get(name) or Line(name=name), written)
     await _store(site).save([("lines", name, line)])

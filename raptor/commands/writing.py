@@ -19,6 +19,7 @@ async def schedule(
 ) -> Answer:
     """Set a scheduler's services, or amend the list; a running one is told at once."""
     check_name(name)
+    await site.refresh()
     entries = [parse_schedule(text) for text in services]
     known = (await site.definitions()).get(name) or Definition(name=name)
     if not (force or remove):
@@ -42,7 +43,9 @@ async def schedule(
     outlook = [_outlook(site, definition, entry) for entry in definition.services]
     if scheduler is not None:
         await scheduler.call(Redefine(definition, look_now=True))
-    return {"scheduler": name, "running": scheduler is not None, "services": outlook}
+    owner = await site.owner(name)
+    told = {} if owner is None else {"owner": owner}
+    return {"scheduler": name, "running": scheduler is not None or owner is not None, **told, "services": outlook}
 
 
 async def _replan(site: Site, definition: Definition, entry: Scheduled) -> None:
@@ -98,6 +101,7 @@ async def resume(site: Site, name: str) -> Answer:
 
 
 async def _hold(site: Site, name: str, *, held: bool, note: str) -> Answer:
+    await site.refresh()
     definitions = await site.definitions()
     if name in definitions:
         changed = [msgspec.structs.replace(definitions[name], paused=held, note=note)]
@@ -151,6 +155,7 @@ async def _pass_paused(site: Site, definition: Definition, entry: Scheduled) -> 
 
 async def reset(site: Site, service: str | None = None, scheduler: str | None = None) -> Answer:
     """Make a service due now (its record stays), or drop what is left of a scheduler's cycle."""
+    await site.refresh()
     timetable = site.workshop.timetable
     if service is not None:
         row = timetable.row(service)
@@ -166,14 +171,19 @@ async def reset(site: Site, service: str | None = None, scheduler: str | None = 
     await site.definition(scheduler)
     if site.live is not None and site.live.scheduler(scheduler) is not None:
         raise AlreadyRunning(f"scheduler {scheduler}", advice=f"`raptor stop {scheduler}` first")
+    owner = await site.owner(scheduler)
+    if owner is not None:
+        raise AlreadyRunning(f"scheduler {scheduler}", advice=f"on {owner}; `raptor stop {scheduler}` first")
     await timetable.store.save([("scheduler_state", scheduler, None)])
     return {"reset": scheduler}
 
 
 async def _look(site: Site, service: str) -> None:
-    if site.live is None:
-        return
     for definition in (await site.definitions()).values():
-        scheduler = site.live.scheduler(definition.name)
-        if scheduler is not None and service in {entry.name for entry in definition.services}:
+        if service not in {entry.name for entry in definition.services}:
+            continue
+        if site.is_shared and definition.name in site.records.definitions:
+            await site.define(definition)  # whoever owns it hears of that, and looks
+        scheduler = None if site.live is None else site.live.scheduler(definition.name)
+        if scheduler is not None:
             await scheduler.call(Redefine(definition))

@@ -7,6 +7,9 @@ from pathlib import Path
 from raptor.clock import Clock
 from raptor.state.files import FileStore
 from raptor.state.home import Home
+from tests.postgres import own_server, pg_address, pg_stores, server_url
+
+__all__ = ["Files", "own_server", "pg_address", "pg_stores", "server_url"]
 
 
 class Files:

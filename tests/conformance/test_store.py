@@ -25,8 +25,11 @@ from raptor.testing.conformance import (
     TestLedger,
     TestLimits,
     TestModel,
+    TestNews,
+    TestPresence,
     TestPut,
     TestRevive,
+    TestRights,
     TestSettle,
     TestShed,
     TestSuccessors,
@@ -48,8 +51,11 @@ __all__ = [
     "TestLedger",
     "TestLimits",
     "TestModel",
+    "TestNews",
+    "TestPresence",
     "TestPut",
     "TestRevive",
+    "TestRights",
     "TestSettle",
     "TestShed",
     "TestSuccessors",
@@ -58,10 +64,10 @@ __all__ = [
 ]
 
 
-@pytest.fixture(params=["memory", "files"])
+@pytest.fixture(params=["memory", "shared memory", "files"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, system_clock: Clock) -> Iterator[Store]:
-    if request.param == "memory":
-        yield MemoryStore()
+    if request.param != "files":
+        yield MemoryStore(exclusive=request.param == "memory")
         return
     files = Files(tmp_path / "state", system_clock)
     yield files.store

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raptor.clock import Clock, VirtualClock
+from tests.designs.many_world import ManyWorld
 from tests.designs.queue_world import QueueWorld
 from tests.designs.world import TEN, World
 
@@ -22,3 +23,8 @@ def world(clock: VirtualClock) -> World:
 @pytest.fixture
 def queues(clock: VirtualClock) -> QueueWorld:
     return QueueWorld(clock)
+
+
+@pytest.fixture
+def many(clock: VirtualClock) -> ManyWorld:
+    return ManyWorld(clock)

@@ -160,6 +160,10 @@ class QueueWorld:
     most: int = 0  # runs at a time
     running: int = 0
 
+    def share(self) -> None:
+        """Have a store that many nodes use, before the first is there."""
+        self.image = MemoryStore(exclusive=False)
+
     # Services
 
     def service(

@@ -13,7 +13,7 @@ from tests.designs.world import TEN
 
 @pytest.mark.spec("003-18", "003-10")
 async def test_the_lease_of_a_long_run_is_renewed_while_it_lives(queues: QueueWorld) -> None:
-    queues.image.exclusive = False
+    queues.share()
     queues.service(takes=1000.0)
     node = await queues.boot(processors=1)
     await queues.boot(processors=1)  # would take it if it lapsed
@@ -30,7 +30,7 @@ async def test_the_lease_of_a_long_run_is_renewed_while_it_lives(queues: QueueWo
 
 @pytest.mark.spec("003-29", "003-18")
 async def test_a_lease_that_is_made_shorter_is_renewed_in_time(queues: QueueWorld) -> None:
-    queues.image.exclusive = False
+    queues.share()
     queues.service(takes=100.0)
     other = await queues.boot(processors=1)  # its beat comes first
     await queues.until(5)
@@ -46,7 +46,7 @@ async def test_a_lease_that_is_made_shorter_is_renewed_in_time(queues: QueueWorl
 
 @pytest.mark.spec("003-11", "003-14", "003-15", "003-17", "003-50", "R3-01", "000-40", "000-41", "000-42", "001-49")
 async def test_the_tasks_of_a_dead_worker_lapse_and_another_runs_them(queues: QueueWorld) -> None:
-    queues.image.exclusive = False
+    queues.share()
     queues.service(takes=lambda data: 10.0)
     first = await queues.boot(processors=2)
     handles = [await first.put("work", n) for n in range(2)]
@@ -79,7 +79,7 @@ async def test_a_lapse_in_the_last_run_makes_it_dead(queues: QueueWorld) -> None
 
 @pytest.mark.spec("R3-04", "003-10", "001-08")
 async def test_a_result_that_comes_too_late_is_refused_recorded_and_told(queues: QueueWorld) -> None:
-    queues.image.exclusive = False
+    queues.share()
     queues.service(takes=lambda data: 200.0, does=lambda ctx, n: f"result {n}")
     hung = await queues.boot(processors=1)
     handle = await hung.put("work")
@@ -99,7 +99,7 @@ async def test_a_result_that_comes_too_late_is_refused_recorded_and_told(queues:
 
 
 async def test_a_run_whose_lease_is_lost_is_ended(queues: QueueWorld) -> None:
-    queues.image.exclusive = False
+    queues.share()
     queues.service(takes=lambda data: 10_000.0)
     hung = await queues.boot(processors=1)
     handle = await hung.put("work")

@@ -74,7 +74,7 @@ async def test_the_order_is_priority_then_due_time_then_id(queues: QueueWorld) -
 
 @pytest.mark.spec("003-03", "003-10", "R3-01", "000-43", "001-09")
 async def test_ten_takers_over_a_thousand_tasks_take_each_exactly_once(queues: QueueWorld) -> None:
-    queues.image.exclusive = False
+    queues.share()
     queues.service(takes=0.01)
     node = await queues.boot(processors=7)
     for _ in range(9):
@@ -161,7 +161,7 @@ async def test_a_queue_fills_no_more_processors_than_it_may_and_others_go_on(que
 
 @pytest.mark.spec("003-29")
 async def test_concurrency_holds_over_all_workers(queues: QueueWorld) -> None:
-    queues.image.exclusive = False
+    queues.share()
     queues.service(takes=1.0)
     await queues.saved_line(Line(name="default", concurrency=3))
     node = await queues.boot()

@@ -373,10 +373,10 @@ async def test_why_answers_for_done_open_and_skipped_slots(world: World) -> None
 
 @pytest.mark.spec("004-36")
 async def test_schedulers_run_under_a_users_own_supervisor(world: World) -> None:
-    from raptor.node import spec_of
     from raptor.rows import Definition, Scheduled
     from raptor.runners.python import PythonRunner
     from raptor.runtime import Runtime
+    from raptor.schedulers import spec_of
     from raptor.timetable import Timetable
     from raptor.turn import Logs
     from raptor.workshop import Workshop

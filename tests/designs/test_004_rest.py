@@ -17,9 +17,9 @@ from raptor.childspec import ChildSpec
 from raptor.clock import Clock
 from raptor.config import Config
 from raptor.errors import RefusedState
-from raptor.node import spec_of
 from raptor.ref import Ref
 from raptor.scheduler import Scheduler
+from raptor.schedulers import spec_of
 from raptor.service import Service
 from tests.designs.world import DAY, HOUR, MINUTE, TEN, World
 from tests.system.states import change, opened, timing

@@ -265,8 +265,8 @@ def slow_down(world: World) -> None:
     """From now on a write returns a second after it was made."""
     save = world.node.store.save
 
-    async def slowly(changes: Any) -> None:
-        await save(changes)
+    async def slowly(changes: Any, **rights: Any) -> None:
+        await save(changes, **rights)
         await world.clock.sleep(1)
 
     world.node.store.save = slowly  # type: ignore[method-assign]

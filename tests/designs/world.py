@@ -15,7 +15,7 @@ from raptor.rows import Definition, SchedulerState, ServiceTiming
 from raptor.runners import Context
 from raptor.runners.python import PythonRunner
 from raptor.service import Service
-from raptor.state.base import Query, Record
+from raptor.state.base import Query, Record, Right
 from raptor.state.memory import MemoryStore
 from raptor.task import Run, Slot, Task
 from tests.designs.branch import TEN, BranchNode
@@ -27,6 +27,8 @@ Write = tuple[str, str]
 
 class Handle:
     """One process's hold on the image. Once it is cut, nothing that the process does reaches the image any more."""
+
+    exclusive = True
 
     def __init__(self, image: MemoryStore, *, writes: int | None = None) -> None:
         self.image = image
@@ -45,13 +47,13 @@ class Handle:
     async def slots(self, service: str, **wanted: Any) -> list[Slot]:
         return await self._read(self.image.slots(service, **wanted))
 
-    async def save(self, changes: Sequence[tuple[str, str, Record | None]]) -> None:
+    async def save(self, changes: Sequence[tuple[str, str, Record | None]], *, rights: Sequence[Right] = ()) -> None:
         for change in changes:
-            await self._write((change[0], change[1]), lambda change=change: self.image.save([change]))  # type: ignore[misc]
+            await self._write((change[0], change[1]), lambda change=change: self.image.save([change], rights=rights))  # type: ignore[misc]
 
-    async def record(self, slots: Iterable[Slot], runs: Iterable[Run]) -> None:
+    async def record(self, slots: Iterable[Slot], runs: Iterable[Run], *, rights: Sequence[Right] = ()) -> None:
         slots, runs = list(slots), list(runs)
-        await self._write(("ledger", ""), lambda: self.image.record(slots, runs))
+        await self._write(("ledger", ""), lambda: self.image.record(slots, runs, rights=rights))
 
     async def stat(self, *, now: float) -> Any:
         return await self._read(self.image.stat(now=now))

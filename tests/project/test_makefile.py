@@ -55,7 +55,7 @@ def test_an_old_python_is_refused_before_anything_is_made(copy: Path, tmp_path: 
 
 def test_servers_says_so_when_all_is_there(root: Path, tmp_path: Path, run: Run) -> None:
     path = only(tmp_path / "bin", "make", "sh")
-    for name in ("erl", "rabbitmq-server", "openssl"):
+    for name in ("erl", "rabbitmq-server", "openssl", "pg_ctlcluster", "pgbouncer"):
         program(tmp_path / "bin" / name)
     assert run("make", "servers", "SBIN=", cwd=root, PATH=path).stdout == "servers: all there\n"
 
@@ -69,13 +69,14 @@ def test_servers_installs_only_what_is_missing(root: Path, tmp_path: Path, run: 
     run("make", "servers", "SBIN=", cwd=root, PATH=path)
     update, install = (tmp_path / "asked").read_text().splitlines()
     assert update == "apt-get update -qq"
-    assert install.endswith("--no-install-recommends erlang-base rabbitmq-server")
+    assert install.endswith("--no-install-recommends erlang-base rabbitmq-server postgresql pgbouncer")
 
 
 def test_servers_explains_itself_where_there_is_no_apt(root: Path, tmp_path: Path, run: Run) -> None:
     refused = run("make", "servers", "SBIN=", cwd=root, check=False, PATH=only(tmp_path / "bin", "make", "sh"))
     assert refused.returncode != 0
-    assert "missing: erlang-base rabbitmq-server openssl. There is no apt-get here" in refused.stderr
+    missing = "erlang-base rabbitmq-server openssl postgresql pgbouncer"
+    assert f"missing: {missing}. There is no apt-get here" in refused.stderr
 
 
 def test_ci_runs_servers_check_and_test(root: Path) -> None:

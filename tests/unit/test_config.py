@@ -153,6 +153,11 @@ LAYERS = ["flag", "variable", "file", "user"]
         ("notify.per_minute", ["1", "2", "3", "4", "10"], None),
         ("color", ["always", "never", "always", "never", "auto"], None),
         ("log.file", ["/a", "/b", "/c", "/d", "-"], None),
+        (
+            "store",
+            ["memory:", "sqlite:///srv", "postgresql://a:secret@b/c", "postgresql://d/e", "-"],
+            ["memory:", "sqlite:///srv", "postgresql://a:***@b/c", "postgresql://d/e", "-"],
+        ),
         ("tz", ["UTC", "Europe/Sofia", "Asia/Tokyo", "Europe/Berlin", "-"], None),
     ],
 )
@@ -286,7 +291,7 @@ def test_a_file_that_is_no_text_or_too_long_or_too_deep_is_refused(project: Proj
         ("retention.keep = true", "retention.keep: a whole number from 1 is expected, not True"),
         ("notify.per_minute = 1.5", "notify.per_minute: a whole number from 1 is expected, not 1.5"),
         ('hom = "x"', "hom: no such key: did you mean 'home'?"),
-        ("x = 1", "x: no such key: there are home, module, tz, color, log, retention, "),
+        ("x = 1", "x: no such key: there are home, store, module, tz, color, log, retention, "),
         ('log.fromat = "json"', "log.fromat: no such key: did you mean 'format'?"),
         ('"\\u001b[31m" = 1', "'\\x1b[31m': no such key: there are home"),
         ("services = 5", "services: a table is expected, not 5"),

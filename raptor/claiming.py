@@ -1,0 +1,73 @@
+"""How a cycle comes to a service and to its row: by a claim among the schedulers of a node, by a right among nodes."""
+
+from __future__ import annotations
+
+import secrets
+
+from raptor.durably import Durably
+from raptor.rows import ServiceTiming
+from raptor.state.base import Right
+from raptor.tenure import Tenure
+from raptor.timetable import ELSEWHERE, Claim, Timetable
+
+
+class Claiming:
+    """Of one scheduler; `tenure` is there where nodes share a store."""
+
+    def __init__(self, scheduler: str, timetable: Timetable, tenure: Tenure | None) -> None:
+        self.is_shared = tenure is not None
+        self._scheduler = scheduler
+        self._timetable = timetable
+        self._tenure = tenure
+
+    async def refresh(self, durably: Durably) -> None:
+        """See what others wrote."""
+        if self.is_shared and self._timetable.is_stale:
+            await durably(self._timetable.load)
+
+    async def share(self, service: str) -> bool:
+        """Take the right to a service from among many nodes; where it is another's, that is seen as a claim."""
+        if self._tenure is None:
+            return True
+        claim = Claim(self._scheduler, secrets.token_hex(8), 0.0)
+        if self._timetable.claim(service, claim) is not None:
+            return False
+        try:
+            holder = await self._tenure.take(service)
+        finally:
+            self._timetable.release(service, claim.run)
+        if holder is not None:
+            self._timetable.claim(service, Claim(ELSEWHERE, holder, 0.0))
+        return holder is None
+
+    async def release(self, service: str, run: str = "") -> None:
+        """Let go of a claim, and of the right that it stands for."""
+        self._timetable.release(service, run)
+        if self._tenure is not None:
+            await self._tenure.give_back(service)
+
+    async def save(self, service: str, row: ServiceTiming) -> None:
+        """The row of a service that this scheduler runs."""
+        await self._timetable.save(service, row, () if self._tenure is None else self._tenure.rights(service))
+
+    async def is_free(self, service: str, row: ServiceTiming | None) -> bool:
+        """Whether the row may be changed without a run: among many nodes not if another has, or has changed it.
+
+        The right to it is held then, until `release`.
+        """
+        if not self.is_shared or self._holds(service):
+            return True
+        if not await self.share(service):
+            return False
+        if self._timetable.row(service) == row:
+            return True
+        await self.release(service)
+        return False
+
+    def _holds(self, service: str) -> bool:
+        claim = self._timetable.claims.get(service)
+        return claim is not None and claim.holder == self._scheduler
+
+    def rights(self) -> tuple[Right, ...]:
+        """What every write of the scheduler carries."""
+        return () if self._tenure is None else self._tenure.rights()

@@ -1,0 +1,132 @@
+"""The rights of a scheduler on a shared store: to itself, and to the services that it runs.
+
+They are renewed while they are held. One that is lost refuses every write that carries it, and ends the tenure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+
+from raptor.clock import Clock, first_of
+from raptor.durably import Durably
+from raptor.errors import NotWritten, StaleLease
+from raptor.events import Events
+from raptor.rows import LEASE_S
+from raptor.state.base import Grant, Right
+from raptor.workshop import Workshop
+
+RENEWALS = 3  # in the time of a lease
+LATER_S = 0.001  # a lease has ended a moment after its end
+
+
+class Tenure:
+    """Of one scheduler. `holder` is the owner for whom it stands by."""
+
+    def __init__(self, scheduler: str, workshop: Workshop, clock: Clock, events: Events) -> None:
+        self.holder: str | None = None
+        self.durably = Durably(scheduler, clock, events)
+        self._scheduler = scheduler
+        self._key = f"scheduler:{scheduler}"
+        self._workshop = workshop
+        self._timetable = workshop.timetable
+        self._store = workshop.timetable.store
+        self._clock = clock
+        self._events = events
+        self._rights: dict[str, Right] = {}
+        self._claiming = asyncio.Lock()  # a right that is given back must not be renewed meanwhile
+        self._stopped = asyncio.Event()
+
+    @property
+    def is_held(self) -> bool:
+        return self._key in self._rights
+
+    def rights(self, *services: str) -> tuple[Right, ...]:
+        """What a write carries: the right to the scheduler, and those to services."""
+        mine = self._rights.get(self._key)
+        if mine is None:
+            raise StaleLease(self._key)
+        theirs = (self._rights.get(f"service:{service}") for service in services)
+        return (mine, *(right for right in theirs if right is not None))
+
+    def stop(self) -> None:
+        """Stand by no longer."""
+        self._stopped.set()
+
+    async def obtain(self) -> bool:
+        """Stand by until the scheduler is ours; False if that is not wanted any more."""
+        while not self._stopped.is_set():
+            async with self._claiming:
+                grant = (await self._claim([self._key]))[self._key]
+            if grant.owner == self._workshop.owner:
+                if self.holder is not None:
+                    self._events.emit("taken_over", scheduler=self._scheduler, owner=self._name(self.holder))
+                self.holder = None
+                self._rights = {self._key: Right(self._key, grant.fence)}
+                return True
+            if grant.owner != self.holder:
+                self.holder = grant.owner
+                self._events.emit("standing_by", scheduler=self._scheduler, owner=self._name(grant.owner))
+            await self._until_free(grant)
+        return False
+
+    async def _until_free(self, grant: Grant) -> None:
+        """Until its owner is gone, by the last heartbeat, or its lease has ended as far as it is known here."""
+        company = self._workshop.company
+        while not self._stopped.is_set() and self._clock.now() <= grant.lease:
+            beat = [] if company is None else [company.beat()]
+            await first_of(self._clock.sleep_until(grant.lease + LATER_S), self._stopped.wait(), *beat)
+            if company is not None and company.nodes and grant.owner not in company.alive:
+                return
+
+    async def keep(self) -> None:
+        """Renew what is held, for ever; StaleLease when it is somebody else's."""
+        while True:
+            await self._clock.sleep(LEASE_S / RENEWALS)
+            async with self._claiming:
+                await self._claim([*self._rights])
+
+    async def take(self, service: str) -> str | None:
+        """Take the right to a service, and see its row as it is; -> who has it, if that is somebody else."""
+        key, timetable = f"service:{service}", self._timetable
+        async with self._claiming:
+            # Together, so that its lease never outlives that of the scheduler, which others wait for.
+            grant = (await self._claim([self._key, key]))[key]
+            if grant.owner != self._workshop.owner:
+                return grant.owner
+            self._rights[key] = Right(key, grant.fence)
+        if timetable.is_stale or timetable.fences.get(service) != grant.fence - 1:
+            await self.durably(timetable.load)  # somebody else may have run it
+        timetable.fences[service] = grant.fence
+        return None
+
+    async def give_back(self, service: str) -> None:
+        """A store that cannot write lets the right lapse."""
+        async with self._claiming:
+            await self._release([f"service:{service}"])
+
+    async def resign(self) -> None:
+        """Give everything back."""
+        async with self._claiming:
+            await self._release([*self._rights])
+
+    async def _release(self, keys: Iterable[str]) -> None:
+        rights = [right for key in keys if (right := self._rights.pop(key, None)) is not None]
+        if rights:
+            with suppress(NotWritten):
+                await self._store.release(rights, owner=self._workshop.owner)
+
+    async def _claim(self, keys: list[str]) -> dict[str, Grant]:
+        owner = self._workshop.owner
+        grants = await self.durably(
+            lambda: self._store.claim(keys, owner=owner, now=self._clock.now(), lease_s=LEASE_S)
+        )
+        for key, right in self._rights.items():
+            grant = grants.get(key)
+            if grant is not None and (grant.owner, grant.fence) != (owner, right.fence):
+                raise StaleLease(key)
+        return grants
+
+    def _name(self, owner: str) -> str:
+        return owner if self._workshop.company is None else self._workshop.company.name(owner)

@@ -1,0 +1,59 @@
+"""The address of a PostgreSQL store: libpq's own URL, and a few options of ours in its query."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from raptor.errors import BadInput, did_you_mean
+
+SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
+OURS = ("schema", "pooler", "deep_sleep")
+YES = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+class Address(NamedTuple):
+    """Where, and how it is used."""
+
+    url: str  # as libpq takes it
+    shown: str  # without a password
+    schema: str = "raptor"
+    pooler: bool = False  # a transaction pooler stands between: nothing of a session can be relied upon
+    deep_sleep: bool = True  # after a quiet minute wait for notifications alone
+
+
+def read(text: str) -> Address:
+    """`postgresql://user@host/database?schema=raptor&pooler=transaction&deep_sleep=false`; the rest is libpq's."""
+    parts = urlsplit(text)
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    ours = {name: value for name, value in given if name in OURS}
+    rest = [(name, value) for name, value in given if name not in OURS]
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise BadInput(f"store {text!r}: an address of PostgreSQL begins with postgresql://")
+    schema = ours.get("schema", "raptor")
+    if not SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
+        raise BadInput(f"schema={schema}: a schema is named by lower-case letters, digits and _")
+    url = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(rest), ""))
+    host = parts.netloc.rpartition("@")[2]
+    who = f"{parts.username}@" if parts.username else ""
+    shown = f"postgresql://{who}{host}{parts.path}" + ("" if schema == "raptor" else f" (schema {schema})")
+    return Address(url, shown, schema, _pooler(ours), _is_on(ours, "deep_sleep", True))
+
+
+def _pooler(ours: Mapping[str, str]) -> bool:
+    word = ours.get("pooler", "none")
+    if word not in ("none", "session", "transaction"):
+        advice = did_you_mean(word, ("transaction", "session", "none")) or "transaction, session or none"
+        raise BadInput(f"pooler={word}: {advice}")
+    return word == "transaction"
+
+
+def _is_on(ours: Mapping[str, str], name: str, default: bool) -> bool:
+    word = ours.get(name)
+    if word is None:
+        return default
+    if word.lower() not in YES:
+        raise BadInput(f"{name}={word}: true or false")
+    return YES[word.lower()]

@@ -1,0 +1,333 @@
+"""A lane: one connection, on which calls that wait together share a transaction and a round trip.
+
+The answers are in hand before the commit is asked for, and with them the number of the transaction. If the connection
+is lost meanwhile, the server is asked what became of that number: so a commit whose answer was lost is neither done
+twice nor given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import psycopg
+from psycopg import errors
+
+from raptor.errors import NotWritten, RaptorError
+from raptor.state.postgres.address import Address
+from raptor.state.postgres.link import CALL_S, connect
+from raptor.state.postgres.migration import named
+from raptor.state.postgres.pipe import Answer, Pipe, Values
+from raptor.state.postgres.trouble import PASSING, is_lost, not_written
+
+T = TypeVar("T")
+
+Finish: TypeAlias = Callable[[], Awaitable[T]]
+"""What is left to do for an answer when everything was sent."""
+
+TRIES = 5  # of what lost a race
+SETTLE_S = 30.0  # for the server to say what became of a transaction
+PAUSE_S = 0.25
+NOTES, NOTE = 1000, 1900  # of a transaction, and characters of each: PostgreSQL takes 8000 bytes
+READER = "reader"  # the role of a lane that writes nothing
+SEAL = (
+    "SELECT pg_current_xact_id_if_assigned()::text,"
+    " (SELECT count(pg_notify('raptor.news', word)) FROM unnest(%s::text[]) AS word)"
+)
+FATE = "SELECT pg_xact_status(%s::text::xid8)"
+
+
+Merge: TypeAlias = "Callable[[Transaction, Sequence[Any]], Awaitable[Finish[Sequence[T]]]]"
+"""Of what several calls were given, to the answer of each."""
+
+
+class Transaction:
+    """What a call may do with the connection."""
+
+    def __init__(self, pipe: Pipe, schema: str) -> None:
+        self._pipe = pipe
+        self._schema = schema
+        self.notes: list[str] = []  # told to all nodes with the commit
+
+    def tell(self, news: Mapping[str, float]) -> None:
+        """Tasks will be ready: the earliest due time of each queue."""
+        self.notes += [f"t {due!r} {queue}" for queue, due in news.items()]
+
+    def tell_changes(self, changes: Sequence[tuple[str, str]]) -> None:
+        """Records were changed; if there is too much to say, that anything may have."""
+        notes = [f"r {table} {key}" for table, key in changes]
+        fits = len(notes) <= NOTES and all(len(note) <= NOTE for note in notes)
+        self.notes += notes if fits else ["r  "]
+
+    async def send(self, statement: str, values: Values = ()) -> Answer:
+        """Without waiting for its answer."""
+        return await self._pipe.send(named(statement, self._schema), values)
+
+    async def rows(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
+        return await (await self.send(statement, values)).fetchall()
+
+
+class Call(Generic[T]):
+    """One call of the store's: `work` sends what it asks, and its answer is waited for after all have sent theirs.
+
+    Calls that have something to `merge` are sent as one, by the work of the first.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[Transaction], Awaitable[Finish[T]]] | None = None,
+        *,
+        merge: Merge[T] | None = None,
+        given: Any = None,
+        about: object = None,
+        alone: bool = False,
+        lost: Callable[[T], None] | None = None,
+    ) -> None:
+        self.work = work
+        self.merge = merge
+        self.given = given
+        self.about = about  # what it was asked with: a second try of the same is known by it
+        self.alone = alone
+        self.lost = lost  # told of an answer that nobody waits for any more
+        self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    async def send(self, transaction: Transaction) -> Finish[T]:
+        assert self.work is not None
+        return await self.work(transaction)
+
+    def answer(self, value: T) -> None:
+        if not self.future.done():
+            self.future.set_result(value)
+        elif self.lost is not None:
+            self.lost(value)
+
+    def fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Doubt:
+    """A transaction that may have been committed."""
+
+    def __init__(self, number: str, calls: Sequence[Call[Any]], answers: Sequence[Any]) -> None:
+        self.number = number
+        self.calls = calls
+        self.answers = answers
+        self.since = asyncio.get_running_loop().time()
+
+
+class Lane:
+    def __init__(
+        self, address: Address, role: str, ready: Callable[[], Awaitable[None]], opened: Callable[[int], None]
+    ) -> None:
+        self._address = address
+        self._role = role
+        self._ready = ready
+        self._opened = opened  # told of the server process that works here
+        self._pipe: Pipe | None = None
+        self._waiting: list[Call[Any]] = []
+        self._current: list[Call[Any]] = []
+        self._doubts: list[Doubt] = []
+        self._runner: asyncio.Task[None] | None = None
+        self.commits = 0
+
+    def ask(self, call: Call[T]) -> asyncio.Future[T]:
+        for doubt in self._doubts if call.about is not None else ():
+            for place, earlier in enumerate(doubt.calls):
+                if earlier.about is call.about:  # the same again: its answer may be there already
+                    doubt.calls = [*doubt.calls[:place], call, *doubt.calls[place + 1 :]]
+                    self._wake()
+                    return call.future
+        self._waiting.append(call)
+        self._wake()
+        return call.future
+
+    async def close(self) -> None:
+        runner, self._runner = self._runner, None
+        if runner is not None and not runner.done() and runner.get_loop() is asyncio.get_running_loop():
+            runner.cancel()
+            await asyncio.gather(runner, return_exceptions=True)
+        await self._hang_up()
+
+    def _wake(self) -> None:
+        if self._runner is None or self._runner.done():
+            self._runner = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting or any(not call.future.done() for doubt in self._doubts for call in doubt.calls):
+                await self._ready()
+                calls = self._current = self._next()
+                try:
+                    await self._do(calls)
+                except Exception as error:
+                    self._fail(calls, error)
+                    await self._wait_for_doubts()
+        except BaseException:
+            for call in (*self._current, *self._waiting):
+                call.future.cancel()
+            await self._hang_up()
+            raise
+
+    def _next(self) -> list[Call[Any]]:
+        if self._waiting and self._waiting[0].alone:
+            return [self._waiting.pop(0)]
+        calls = [call for call in self._waiting if not call.alone]
+        self._waiting = [call for call in self._waiting if call.alone]
+        return calls
+
+    async def _wait_for_doubts(self) -> None:
+        """The server does not answer: it is asked again for a while, and then whoever waits is told."""
+        now = asyncio.get_running_loop().time()
+        for doubt in self._doubts:
+            if now - doubt.since > SETTLE_S:
+                for call in doubt.calls:
+                    call.fail(_unknown(self._address))
+        if self._doubts:
+            await asyncio.sleep(PAUSE_S)
+
+    def _fail(self, calls: Iterable[Call[Any]], error: Exception) -> None:
+        told = not_written(self._address, error)
+        if told is not error:
+            told.__cause__ = error
+        for call in calls:
+            call.fail(told)
+
+    async def _do(self, calls: list[Call[Any]]) -> None:
+        """Until they are done, or it is known why not."""
+        for tried in range(TRIES):
+            calls = [call for call in calls if not call.future.done()]
+            fresh = self._pipe is None or self._pipe.connection.closed
+            try:
+                pipe = await self._connected()
+                await self._clear_doubts()
+                if calls:
+                    await self._transact(pipe, calls)
+                return
+            except PASSING as error:
+                if tried == TRIES - 1:
+                    raise
+                if isinstance(error, errors.InvalidSqlStatementName | errors.DuplicatePreparedStatement):
+                    await self._hang_up()
+            except _InDoubt:  # they wait in their doubt now
+                await self._hang_up()
+                calls = []
+            except Exception as error:
+                if is_lost(error):
+                    await self._hang_up()
+                    if fresh:
+                        raise
+                elif len(calls) > 1:
+                    await self._one_by_one(calls)
+                    return
+                else:
+                    raise
+
+    async def _one_by_one(self, calls: list[Call[Any]]) -> None:
+        """One of them was refused: the others need not suffer."""
+        for call in calls:
+            try:
+                await self._do([call])
+            except Exception as error:
+                self._fail([call], error)
+
+    async def _transact(self, pipe: Pipe, calls: list[Call[Any]]) -> None:
+        transaction = Transaction(pipe, self._address.schema)
+        answers: list[Any] = []
+        number: str | None = None
+        pipe.attend()
+        try:
+            async with asyncio.timeout(CALL_S):
+                answers = await self._answers(transaction, calls)
+                if self._role != READER:
+                    ((number, _),) = await transaction.rows(SEAL, (transaction.notes,))
+                await pipe.commit()
+        except Exception as error:
+            if number is not None and is_lost(error):
+                self._doubts.append(Doubt(number, calls, answers))
+                raise _InDoubt(str(error)) from error
+            # A refusal of ours comes before anything was written: see Call.alone.
+            if isinstance(error, psycopg.Error | RaptorError) and not is_lost(error) and number is None:
+                await self._clear(pipe)
+            elif not isinstance(error, psycopg.Error):
+                pipe.connection.pgconn.finish()  # what was sent must not be committed
+            raise
+        except BaseException:
+            pipe.connection.pgconn.finish()
+            raise
+        finally:
+            pipe.leave()
+        self.commits += number is not None
+        for call, answer in zip(calls, answers, strict=True):
+            call.answer(answer)
+
+    async def _clear(self, pipe: Pipe) -> None:
+        try:
+            async with asyncio.timeout(CALL_S):
+                await pipe.clear()
+        except Exception:
+            pipe.connection.pgconn.finish()
+
+    async def _answers(self, transaction: Transaction, calls: Sequence[Call[Any]]) -> list[Any]:
+        merged = [call for call in calls if call.merge is not None]
+        together = None
+        if merged and merged[0].merge is not None:
+            together = await merged[0].merge(transaction, [call.given for call in merged])
+        finishing = [(call, await call.send(transaction)) for call in calls if call.merge is None]
+        found = dict(zip(merged, await together(), strict=True)) if together is not None else {}
+        found |= {call: await finish() for call, finish in finishing}
+        return [found[call] for call in calls]
+
+    async def _clear_doubts(self) -> None:
+        while self._doubts:
+            doubt = self._doubts[0]
+            done = await self._fate(doubt.number)
+            self._doubts.pop(0)
+            if done:
+                self.commits += 1
+                for call, answer in zip(doubt.calls, doubt.answers, strict=True):
+                    call.answer(answer)
+            else:
+                left = [call for call in doubt.calls if not call.future.done()]
+                if left:
+                    self._waiting[:0] = left
+
+    async def _fate(self, number: str) -> bool:
+        """Whether a transaction was committed."""
+        async with asyncio.timeout(SETTLE_S):
+            connection = await connect(self._address, role="doubt")
+            try:
+                pause_s = 0.01
+                while True:
+                    try:
+                        row = await (await connection.execute(FATE, (number,))).fetchone()
+                    except errors.InvalidParameterValue:  # of the future: a server that never knew it
+                        return False
+                    if row is None or row[0] != "in progress":
+                        return row is not None and row[0] == "committed"
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(pause_s * 2, 1.0)
+            finally:
+                await connection.close()
+
+    async def _connected(self) -> Pipe:
+        if self._pipe is None or self._pipe.connection.closed:
+            await self._hang_up()
+            connection = await connect(self._address, role=self._role)
+            self._pipe = Pipe(connection, prepares=not self._address.pooler)
+            self._opened(connection.info.backend_pid)
+        return self._pipe
+
+    async def _hang_up(self) -> None:
+        if self._pipe is not None:
+            pipe, self._pipe = self._pipe, None
+            await pipe.connection.close()
+
+
+class _InDoubt(psycopg.OperationalError):
+    """The connection was lost while a commit was under way."""
+
+
+def _unknown(address: Address) -> NotWritten:
+    return NotWritten("unknown", address.shown, "the connection was lost during a commit: it may be written")

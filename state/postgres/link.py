@@ -1,0 +1,59 @@
+"""One connection to the server: opened with bounds on every wait, and with settings that keep plans as they are."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from psycopg import AsyncConnection
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.types.numeric import Int8BinaryLoader
+
+from raptor.state.postgres.address import Address
+from raptor.state.postgres.wire import Column, ColumnDumper, Time, TimeDumper
+
+Connection: TypeAlias = AsyncConnection[tuple[Any, ...]]
+
+CALL_S = 20.0
+"""How long a call may take before its connection is given up."""
+
+BOUNDS: dict[str, Any] = {
+    "connect_timeout": 5,
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,  # ms
+    "application_name": "raptor",
+}
+
+# Plans must not depend on when a table was last looked at: it is empty one minute and has a million rows the next.
+# Every statement here finds its rows by an index; a join that reads a whole table is never what is meant.
+SETTINGS = (
+    f"SET statement_timeout = {round(CALL_S * 1000)}; SET lock_timeout = 5000;"
+    " SET idle_in_transaction_session_timeout = 60000; SET default_transaction_isolation = 'read committed';"
+    " SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;"
+    " SET jit = off; SET plan_cache_mode = force_generic_plan; SET timezone = 'UTC';"
+    " SET {schema}.quiet = 'on'"
+)
+
+
+async def connect(address: Address, *, role: str) -> Connection:
+    """A connection for work, each statement prepared at once; behind a transaction pooler none."""
+    given = conninfo_to_dict(address.url)
+    options = {name: value for name, value in BOUNDS.items() if name not in given}
+    if "application_name" not in given:
+        options["application_name"] = f"raptor {role}"
+    connection: Connection = await AsyncConnection.connect(
+        address.url, autocommit=True, prepare_threshold=None if address.pooler else 0, **options
+    )
+    connection.prepared_max = 500
+    connection.adapters.register_loader("timestamptz", Int8BinaryLoader)
+    connection.adapters.register_dumper(Time, TimeDumper)
+    connection.adapters.register_dumper(Column, ColumnDumper)
+    if not address.pooler:
+        try:
+            await connection.execute(SETTINGS.replace("{schema}", address.schema).encode(), prepare=False)
+        except BaseException:
+            await connection.close()
+            raise
+    return connection

@@ -1,0 +1,305 @@
+"""The store on PostgreSQL: each verb a call on one of its lanes.
+
+Three lanes, each a connection that is opened when it is needed: one for the steady flow of tasks, one for what may
+wait for somebody else's lock, one for looking. A session beside them listens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from raptor.clock import Clock
+from raptor.state.asked import check
+from raptor.state.base import (
+    TABLES,
+    Counts,
+    Grant,
+    Held,
+    Hold,
+    Presence,
+    Query,
+    Receipt,
+    Record,
+    Right,
+    Taken,
+    Want,
+)
+from raptor.state.bells import Bells, LocalBell
+from raptor.state.news import LocalWatch, News
+from raptor.state.postgres import looking, nodes, tables
+from raptor.state.postgres.address import Address
+from raptor.state.postgres.durability import NOISE_S, Durability, is_skewed
+from raptor.state.postgres.lane import READER, Call, Finish, Lane, Transaction
+from raptor.state.postgres.looking import DROP, EARLIEST, QUEUES, SHED, UPCOMING
+from raptor.state.postgres.putting import earliest, send_keyed, send_plain
+from raptor.state.postgres.session import Session
+from raptor.state.postgres.taking import send_extend, send_settle, send_take
+from raptor.state.postgres.trouble import not_written
+from raptor.state.postgres.wire import INT8, Column, Time, at, reached, seconds
+from raptor.task import Move, Run, Slot, State, Task
+
+T = TypeVar("T")
+
+PRUNED = 500  # lines of the ledger that go at a time
+
+
+class PostgresStore:
+    exclusive = False
+
+    def __init__(self, address: Address, clock: Clock) -> None:
+        self.address = address
+        self.durability: Durability | None = None  # what the server promises
+        self.skew_s = 0.0  # how far the node's clock is off the server's
+        self._clock = clock
+        self._bells = Bells()
+        self._news = News()
+        self._own: set[int] = set()
+        self.session = Session(address, clock, self._bells, self._news, self._own, self._earliest)
+        self._flow, self._rest, self._looks = (
+            Lane(address, role, self.session.ready, self._own.add) for role in ("tasks", "records", READER)
+        )
+        self._found: dict[str, list[Task]] = {}  # taken for an owner who did not wait for them
+        self._now = 0.0  # the latest that was handed in
+
+    @property
+    def sequence(self) -> int:
+        return self._flow.commits + self._rest.commits + self.session.heard
+
+    # Tasks
+
+    async def put(self, tasks: Sequence[Task], *, now: float, replace: bool = False) -> list[Receipt]:
+        check(tasks)
+        if not tasks:
+            return []
+        if any(task.key is not None for task in tasks):
+            call = Call(lambda transaction: send_keyed(transaction, tasks, now, replace), about=tasks)
+            placed = await self._rest.ask(call)
+        else:
+            placed = await self._flow.ask(Call(merge=send_plain, given=(tasks, now), about=tasks))
+        rung = (task for task, (_, new) in zip(tasks, placed, strict=True) if new or replace)
+        self._ring(earliest((task.queue, task.due) for task in rung))
+        return placed
+
+    async def take(self, wants: Sequence[Want], *, owner: str, now: float) -> Taken:
+        if found := self._found.pop(owner, None):
+            return Taken(found, {})
+        if not wants:
+            return Taken([], {})
+
+        def lost(taken: Taken) -> None:
+            if taken.tasks:
+                self._found.setdefault(owner, []).extend(taken.tasks)
+
+        return await self._flow.ask(
+            Call(lambda transaction: send_take(transaction, wants, owner, now), about=wants, lost=lost)
+        )
+
+    async def settle(self, moves: Sequence[Move], *, now: float) -> frozenset[int]:
+        check(move.successor for move in moves if move.successor is not None)
+        if not moves:
+            return frozenset()
+        waits = any(move.successor is not None and move.successor.key is not None for move in moves)
+        lane = self._rest if waits else self._flow
+        stale = await lane.ask(Call(lambda transaction: send_settle(transaction, moves, now), about=moves))
+        self._ring(earliest(entry for move in moves if move.id not in stale for entry in move.ready))
+        return stale
+
+    async def extend(self, holds: Sequence[Hold], *, until: float) -> Held:
+        if not holds:
+            return Held(frozenset(), frozenset())
+        return await self._flow.ask(Call(lambda transaction: send_extend(transaction, holds, until)))
+
+    async def cancel(self, ids: Sequence[int], *, now: float, reason: str) -> dict[int, State]:
+        before = await self._write(lambda transaction: looking.cancel(transaction, ids, now, reason), ids)
+        self._news.tell(("unwanted", str(id)) for id, state in before.items() if state is State.TAKEN)
+        return before
+
+    async def revive(self, ids: Sequence[int], *, now: float) -> list[int]:
+        revived = await self._write(lambda transaction: looking.revive(transaction, ids, now), ids)
+        self._ring({queue: now for _, queue in revived})
+        return [id for id, _ in revived]
+
+    async def find(self, query: Query) -> list[Task]:
+        return await self._look(lambda transaction: looking.find(transaction, query))
+
+    async def stat(self, *, now: float) -> list[Counts]:
+        return await self._look(lambda transaction: looking.stat(transaction, now))
+
+    async def queues(self) -> list[str]:
+        return sorted(row[0] for row in await self._rows(QUEUES))
+
+    async def upcoming(self, queues: Sequence[str], *, after: float, limit: int) -> list[tuple[str, float]]:
+        given = {"queues": list(queues), "after": Time(reached(after)), "limit": limit}
+        return [(queue, seconds(due)) for queue, due in await self._rows(UPCOMING, given)]
+
+    async def drop(self, ids: Sequence[int]) -> int:
+        return await self._write(lambda transaction: _counted(transaction, DROP, (Column(INT8, ids),)), ids)
+
+    async def shed(self, *, before: float, limit: int) -> int:
+        given = {"before": Time(reached(before)), "limit": limit}
+        return await self._write(lambda transaction: _counted(transaction, SHED, given))
+
+    def listen(self) -> LocalBell:
+        self.session.start()
+        self.session.stir()
+        return self._bells.listen()
+
+    # Records and the ledger
+
+    async def load(self, table: str) -> dict[str, Record]:
+        kind = TABLES[table]
+        return await self._look(lambda transaction: tables.load(transaction, table, kind))
+
+    async def save(self, changes: Sequence[tuple[str, str, Record | None]], *, rights: Sequence[Right] = ()) -> None:
+        for table, *_ in changes:
+            TABLES[table]  # KeyError
+        lines = [
+            (table, key, None if record is None else msgspec.json.encode(record).decode())
+            for table, key, record in changes
+        ]
+
+        async def work(transaction: Transaction) -> None:
+            await tables.check(transaction, rights)
+            await tables.save(transaction, lines)
+
+        await self._write(work, changes, alone=bool(rights))
+        self._news.tell((table, key) for table, key, _ in changes)
+
+    async def record(self, slots: Iterable[Slot], runs: Iterable[Run], *, rights: Sequence[Right] = ()) -> None:
+        closed, lines = list(slots), list(runs)
+
+        async def work(transaction: Transaction) -> None:
+            await tables.check(transaction, rights)
+            await tables.record(transaction, closed, lines)
+
+        await self._write(work, alone=bool(rights))
+
+    async def history(
+        self,
+        service: str | None = None,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        failed: bool = False,
+        limit: int = 100,
+    ) -> list[Run]:
+        return await self._look(lambda transaction: tables.history(transaction, service, since, until, failed, limit))
+
+    async def slots(self, service: str, *, since: float, until: float, limit: int = 1000) -> list[Slot]:
+        return await self._look(lambda transaction: tables.span(transaction, service, since, until, limit))
+
+    async def prune(self, *, before: float, keep: int) -> int:
+        given = {"before": Time(at(before)), "keep": keep, "limit": PRUNED}
+
+        async def pruned(statement: str) -> int:
+            return await self._write(lambda transaction: _counted(transaction, statement, given))
+
+        gone = 0
+        for statement in tables.PRUNE:
+            count = PRUNED
+            while count >= PRUNED:
+                count = await pruned(statement)
+                gone += count
+        return gone
+
+    # Rights and presences
+
+    async def claim(self, keys: Sequence[str], *, owner: str, now: float, lease_s: float) -> dict[str, Grant]:
+        self._now = max(self._now, now)
+        if not keys:
+            return {}
+        return await self._write(lambda transaction: nodes.claim(transaction, keys, owner, now, lease_s))
+
+    async def release(self, rights: Sequence[Right], *, owner: str) -> None:
+        if rights:
+            await self._write(lambda transaction: nodes.release(transaction, rights, owner))
+
+    async def holders(self, prefix: str) -> dict[str, Grant]:
+        now = self._now or self._clock.now()
+        return await self._look(lambda transaction: nodes.holders(transaction, prefix, now))
+
+    async def appear(self, presence: Presence, *, now: float) -> list[Presence]:
+        self._now = max(self._now, now)
+        try:
+            locked = await self.session.own(presence.owner)
+            before = self._clock.monotonic()
+            rows = await self.session.execute(nodes.APPEAR, nodes.shown(presence, now, locked))
+            self._compare(self._clock.monotonic() - before, seconds(rows[0][-1]))
+        except Exception as error:
+            raise not_written(self.address, error) from error
+        return nodes.presences(rows)
+
+    async def nodes(self, *, now: float) -> list[Presence]:
+        self._now = max(self._now, now)
+        return nodes.presences(await self._rows(nodes.NODES, {"now": Time(reached(now))}))
+
+    async def vanish(self, owner: str) -> None:
+        async def work(transaction: Transaction) -> None:
+            for statement in nodes.VANISH:
+                await transaction.send(statement, (owner,))
+
+        await self._write(work)
+        try:
+            await self.session.disown(owner)
+        except Exception as error:
+            raise not_written(self.address, error) from error
+
+    def watch(self) -> LocalWatch:
+        self.session.start()
+        return self._news.watch()
+
+    async def close(self) -> None:
+        await self.session.close()
+        for lane in (self._flow, self._rest, self._looks):
+            await lane.close()
+
+    # Inside
+
+    def _compare(self, took_s: float, there: float) -> None:
+        """Follow the server's clock, if ours has left it."""
+        skew_s = self._clock.now() - self._clock.offset_s - took_s / 2 - there
+        if abs(skew_s - self.skew_s) > max(NOISE_S, took_s):
+            self.skew_s = skew_s if is_skewed(skew_s) else 0.0
+            self._clock.follow(-self.skew_s)
+
+    async def _earliest(self) -> Mapping[str, float]:
+        return {queue: seconds(due) for queue, due in await self._rows(EARLIEST)}
+
+    def _ring(self, news: Mapping[str, float]) -> None:
+        if news:
+            self.session.stir()
+            self._bells.ring(news.items())
+
+    async def _rows(self, statement: str, values: Any = ()) -> list[tuple[Any, ...]]:
+        return await self._look(lambda transaction: transaction.rows(statement, values))
+
+    async def _look(self, read: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._looks.ask(Call(_at_once(read)))
+
+    async def _write(
+        self, write: Callable[[Transaction], Awaitable[T]], about: object = None, *, alone: bool = False
+    ) -> T:
+        return await self._rest.ask(Call(_at_once(write), about=about, alone=alone))
+
+
+def _at_once(work: Callable[[Transaction], Awaitable[T]]) -> Callable[[Transaction], Awaitable[Finish[T]]]:
+    """One whose answer is needed before the next begins."""
+
+    async def do(transaction: Transaction) -> Finish[T]:
+        answer = await work(transaction)
+
+        async def finish() -> T:
+            return answer
+
+        return finish
+
+    return do
+
+
+async def _counted(transaction: Transaction, statement: str, values: Any) -> int:
+    cursor = await transaction.send(f"WITH gone AS ({statement} RETURNING 1) SELECT count(*) FROM gone", values)
+    ((count,),) = await cursor.fetchall()
+    return int(count)

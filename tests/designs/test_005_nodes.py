@@ -1,0 +1,299 @@
+"""Issue 5: what the nodes of one store know of each other, commands from anywhere, and a store that does not answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raptor.commands import exit_code
+from raptor.errors import AlreadyRunning, NotRunning, NotWritten
+from raptor.rows import LEASE_S
+from raptor.state.base import BEAT_S, Query
+from raptor.task import State
+from tests.designs.many_world import ManyWorld
+from tests.designs.world import HOUR
+
+DAY = 24 * HOUR
+
+
+async def states(many: ManyWorld) -> dict[str, int]:
+    found = [str(task.state) for task in await many.image.find(Query(limit=10_000))]
+    return {state: found.count(state) for state in set(found)}
+
+
+# Presence
+
+
+async def test_status_shows_every_node_wherever_it_is_asked(many: ManyWorld) -> None:
+    many.service("work")
+    one = await many.start("one", "work")
+    two = await many.start("two")
+    await many.until(11)
+    for answer in (await one.status(), await two.status(), await many.elsewhere("status")):
+        shown = [node["schedulers"]["main"] for node in answer["nodes"] if node["alive"]]
+        assert sorted(shown) == ["running", "standby"]
+    assert sorted(node["here"] for node in (await two.status())["nodes"]) == [False, True]
+    (main,) = (await many.elsewhere("status", name="main"))["schedulers"]
+    assert (main["state"], main["periodic_services"]) == ("running", ["work"])
+    assert main["owner"]
+
+
+async def test_a_node_that_is_gone_is_marked_and_one_that_ended_in_order_is_not_shown(many: ManyWorld) -> None:
+    one, two, three = [await many.boot(label) for label in ("one", "two", "three")]
+    await many.until(7)
+    await many.crash(one)
+    await many.stop(two)
+    await many.until(7 + 2 * BEAT_S)
+    shown = {(node["alive"], node["here"]) for node in (await three.status())["nodes"]}
+    assert shown == {(False, False), (True, True)}
+    assert len(three.happened("node_left")) == 2
+
+
+async def test_the_trees_of_all_nodes_are_shown(many: ManyWorld) -> None:
+    one = await many.boot("one")
+    await many.boot("two")
+    await many.until(11)
+    answer = await one.call("tree")
+    assert answer["name"] == "node"
+    assert [node["tree"]["name"] for node in answer["nodes"]] == ["node"]
+    assert len((await many.elsewhere("tree"))["nodes"]) == 2
+
+
+async def test_a_node_at_rest_asks_no_more_than_its_heartbeat(many: ManyWorld) -> None:
+    many.service("work")
+    one = await many.start("one", "work", interval="1d")
+    await many.until(10 * 60)
+    one.door.calls.clear()
+    await many.until(11 * 60)
+    assert one.door.calls.count("appear") == 12
+    assert [name for name in one.door.calls if name not in ("appear", "claim")] == []
+    assert one.door.calls.count("claim") <= 3
+
+
+# Tasks
+
+
+async def test_the_tasks_of_a_dead_node_come_back_at_once(many: ManyWorld) -> None:
+    many.service("slow", takes=20.0)
+    one = await many.boot("one")
+    await many.until(1)
+    for _ in range(5):
+        await one.put("slow")
+    await many.until(2)
+    await many.boot("two")
+    await many.until(3)
+    await many.crash(one)
+    await many.until(3 + 2 * BEAT_S)
+    assert [node for node, _ in many.runs("slow")].count("two") == 1  # the others after it, one at a time
+    await many.until(150)
+    assert [node for node, _ in many.runs("slow")].count("two") == 5
+    assert await states(many) == {"done": 5}
+
+
+async def test_the_tasks_of_the_living_stay_theirs(many: ManyWorld) -> None:
+    many.service("slow", takes=300.0)
+    one = await many.boot("one")
+    await many.boot("two")
+    await many.until(1)
+    await one.put("slow")
+    await many.until(400)
+    assert len(many.runs("slow")) == 1
+    assert await states(many) == {"done": 1}
+
+
+async def test_a_limit_of_a_queue_holds_over_all_nodes_and_after_the_end_of_one(many: ManyWorld) -> None:
+    many.service("work", takes=10.0)
+    one = await many.boot("one")
+    await many.boot("two")
+    await one.call("queue", name="default", concurrency=2)
+    for _ in range(12):
+        await one.put("work")
+    await many.until(25)
+    await many.stop(one)
+    await many.until(200)
+    assert await states(many) == {"done": 12}
+    begun = sorted(line.start for line in many.lines)
+    assert all(later - earlier >= 10.0 for earlier, later in zip(begun, begun[2:], strict=False))
+
+
+async def test_a_running_task_is_cancelled_from_anywhere(many: ManyWorld) -> None:
+    many.service("slow", takes=1000.0)
+    await many.boot("one")
+    placed = await many.elsewhere("put", service="slow")
+    await many.until(5)
+    assert (await many.elsewhere("cancel", ids=[placed["id"]]))["ending"] == [placed["id"]]
+    await many.until(5.1)
+    (task,) = await many.image.find(Query())
+    assert task.state is State.CANCELLED
+
+
+# Commands
+
+
+async def test_a_list_that_is_set_elsewhere_is_looked_at_at_once(many: ManyWorld) -> None:
+    many.service("a")
+    many.service("b")
+    one = await many.start("one", "a")
+    await many.start("two")
+    await many.until(10)
+    answer = await many.elsewhere("schedule", name="main", services=["b"], add=True)
+    assert answer["running"]
+    assert answer["owner"]
+    await many.until(10.1)
+    assert many.runs("b") == [("one", 10.0)]
+    assert (await one.status("main"))["schedulers"][0]["periodic_services"] == ["a", "b"]
+
+
+async def test_pause_and_resume_reach_the_owner_from_elsewhere(many: ManyWorld) -> None:
+    many.service("a")
+    one = await many.start("one", "a", interval="1m")
+    two = await many.start("two")
+    await many.until(10)
+    await two.pause("main")
+    await many.until(200)
+    assert await one.state() == "paused"
+    assert len(many.runs("a")) == 1
+    await many.elsewhere("resume", name="main")
+    await many.until(400)
+    assert await one.state() == "running"
+    assert len(many.runs("a")) > 1
+
+
+async def test_stopping_a_scheduler_elsewhere_ends_it_on_every_node(many: ManyWorld) -> None:
+    many.service("a", takes=3.0)
+    one = await many.start("one", "a", interval="10s")
+    two = await many.start("two")
+    await many.until(21)
+    assert (await many.elsewhere("stop", name="main"))["stopped"] == "main"
+    await many.until(30)
+    assert one.scheduler("main") is None
+    assert two.scheduler("main") is None
+    assert many.lines[-1].end is not None  # what ran was let finish
+    await many.until(200)
+    assert many.runs("a")[-1] == ("one", 20.0)
+    with pytest.raises(NotRunning):
+        await many.elsewhere("stop", name="main")
+    await two.start("main")
+    await many.until(210)
+    assert await two.state() == "running"
+
+
+async def test_a_service_that_is_made_due_elsewhere_runs_at_once(many: ManyWorld) -> None:
+    many.service("a", every_s=DAY)
+    await many.start("one", "a", interval="auto")
+    await many.until(100)
+    await many.elsewhere("reset", service="a")
+    await many.until(101)
+    assert many.runs("a") == [("one", 0.0), ("one", 100.0)]
+
+
+async def test_a_service_that_another_node_runs_is_not_run_by_hand(many: ManyWorld) -> None:
+    many.service("slow", takes=100.0)
+    await many.start("one", "slow")
+    two = await many.boot("two")
+    await many.until(10)
+    with pytest.raises(AlreadyRunning):
+        await many.elsewhere("run", service="slow")
+    with pytest.raises(AlreadyRunning):
+        await two.run("slow")
+    await many.until(150)
+    assert (await two.run("slow"))["outcome"] == "ok"
+    assert await many.image.holders("service:") == {}
+
+
+async def test_without_standby_the_owner_is_named(many: ManyWorld) -> None:
+    many.service("a")
+    one = await many.start("one", "a")
+    two = await many.boot("two")
+    await many.until(6)
+    with pytest.raises(AlreadyRunning) as refused:
+        await two.call("start", name="main", standby=False)
+    assert (await one.status())["nodes"][0]["name"] in str(refused.value)
+    assert exit_code(refused.value) == 5
+    assert two.scheduler("main") is None
+
+
+# Outage
+
+
+async def test_nodes_live_through_a_store_that_does_not_answer(many: ManyWorld) -> None:
+    many.service("a", takes=5.0)
+    many.service("job", takes=5.0)
+    one = await many.start("one", "a", interval="10s")
+    two = await many.start("two")
+    await many.until(31)
+    handle = await one.put("job")
+    await many.until(32)
+    for node in (one, two):
+        node.door.failing = True
+    await many.until(32 + 50)
+    answer = await one.status()
+    assert "nobody answers" in answer["degraded"]
+    assert one.happened("store_lost")
+    assert one.root.alive
+    assert two.root.alive
+    for node in (one, two):
+        node.door.failing = False
+    await many.until(200)
+    assert one.happened("store_back")
+    assert (await one.status())["degraded"] is None
+    assert sorted([await one.state(), await two.state()]) == ["running", "standby"]
+    (task,) = await many.image.find(Query(ids=(handle.id,)))
+    assert task.state is State.DONE
+    assert len(many.runs("job")) == 1  # what finished meanwhile was settled when the store was back
+    slots = many.slots("a")
+    assert slots == sorted(set(slots))
+
+
+async def test_an_outage_longer_than_a_lease_ends_nobody(many: ManyWorld) -> None:
+    many.service("a", takes=5.0)
+    nodes = [await many.start(label, *(["a"] if label == "one" else []), interval="10s") for label in ("one", "two")]
+    await many.until(33)
+    for node in nodes:
+        node.door.failing = True
+    await many.until(33 + 5 * LEASE_S)
+    for node in nodes:
+        node.door.failing = False
+    await many.until(600)
+    assert all(node.root.alive for node in nodes)
+    assert not any(node.happened("gave_up") for node in nodes)
+    assert sorted([await node.state() for node in nodes]) == ["running", "standby"]
+    assert len([start for _, start in many.runs("a") if start > 400]) >= 19
+
+
+async def test_a_node_that_starts_a_worker_or_a_scheduler_in_an_outage_waits(many: ManyWorld) -> None:
+    many.service("a")
+    one = await many.start("one", "a", interval="10s")
+    await many.until(5)
+    one.door.failing = True
+    scheduler, worker = one.scheduler("main"), one.runtime.whereis("worker")
+    assert scheduler is not None
+    assert worker is not None
+    scheduler.kill()
+    worker.kill()
+    await many.until(100)
+    one.door.failing = False
+    await many.until(200)
+    assert await one.state() == "running"
+    assert one.root.alive
+    await one.put("a")
+    await many.until(201)
+    assert (await states(many)).get("done") == 1
+
+
+def test_a_store_that_is_not_reached_is_exit_3() -> None:
+    assert exit_code(NotWritten("unreachable", "the store", "nobody answers")) == 3
+    assert exit_code(NotWritten("full", "the store", "no space")) == 6
+
+
+async def test_a_store_of_one_process_is_asked_for_none_of_this(clock: Any) -> None:
+    from raptor.state.memory import MemoryStore
+
+    many = ManyWorld(clock, image=MemoryStore())
+    many.service("a")
+    one = await many.start("one", "a", interval="10s")
+    await many.until(100)
+    assert not {"claim", "release", "appear", "holders", "nodes"} & set(one.door.calls)
+    assert "nodes" not in await one.status()
+    assert len(many.runs("a")) == 11

@@ -1,0 +1,172 @@
+"""Issue 5: one owner of a scheduler among many nodes, and others that stand by and take over."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from raptor.rows import SchedulerState
+from raptor.state.base import BEAT_S
+from tests.designs.many_world import ManyWorld
+from tests.designs.world import HOUR
+
+
+async def test_of_two_nodes_one_owns_the_scheduler_and_the_other_stands_by(many: ManyWorld) -> None:
+    many.service("work")
+    one = await many.start("one", "work")
+    two = await many.start("two")
+    await many.until(3 * HOUR + 1)
+    assert many.runs("work") == [("one", 0.0), ("one", HOUR), ("one", 2 * HOUR), ("one", 3 * HOUR)]
+    assert (await one.state(), await two.state()) == ("running", "standby")
+    (standby,) = (await two.status("main"))["schedulers"]
+    assert standby["owner"] == (await one.status("main"))["schedulers"][0]["owner"]
+    assert len(two.happened("standing_by")) == 1
+
+
+async def test_when_the_owner_dies_a_standby_takes_over_within_two_heartbeats(many: ManyWorld) -> None:
+    many.service("work")
+    one = await many.start("one", "work", interval="1m")
+    two = await many.start("two")
+    await many.until(62)
+    await many.crash(one)
+    await many.until(62 + 2 * BEAT_S + 1)
+    assert await two.state() == "running"
+    assert two.happened("taken_over")
+    await many.until(600)
+    slots = many.slots("work")
+    assert slots == sorted(set(slots))
+    assert {node for node, start in many.runs("work") if start > 62} == {"two"}
+
+
+async def test_a_cycle_goes_on_where_the_dead_owner_left_it(many: ManyWorld) -> None:
+    for name in ("a", "b", "c"):
+        many.service(name, takes=10.0)
+    one = await many.start("one", "a", "b", "c")
+    two = await many.start("two")
+    await many.until(15)  # in the middle of b
+    await many.crash(one)
+    await many.until(60)
+    assert await two.state() == "running"
+    assert [(line.name, line.node) for line in many.lines] == [("a", "one"), ("b", "one"), ("b", "two"), ("c", "two")]
+    assert two.happened("cycle_resumed")
+
+
+async def test_a_service_that_must_not_run_twice_is_skipped_at_the_take_over(many: ManyWorld) -> None:
+    many.service("once", takes=10.0, on_crash="skip")
+    many.service("then")
+    one = await many.start("one", "once", "then")
+    await many.start("two")
+    await many.until(5)
+    await many.crash(one)
+    await many.until(60)
+    assert [(line.name, line.node) for line in many.lines] == [("once", "one"), ("then", "two")]
+
+
+async def test_an_orderly_end_hands_over_within_a_heartbeat(many: ManyWorld) -> None:
+    many.service("work", takes=2.0)
+    one = await many.start("one", "work", interval="10s")
+    two = await many.start("two")
+    await many.until(31)
+    await many.stop(one)
+    await many.until(31 + 5 + BEAT_S + 0.1)
+    assert await two.state() == "running"
+    assert (await many.image.load("definitions"))["main"].should_run  # type: ignore[union-attr]
+    await many.until(100)
+    slots = many.slots("work")
+    assert slots == sorted(set(slots))
+
+
+async def test_the_late_result_of_a_paused_owner_is_refused(many: ManyWorld) -> None:
+    many.service("work", takes=100.0)
+    one = await many.start("one", "work")
+    two = await many.start("two")
+    await many.until(10)
+    one.door.open.clear()  # it stands still as far as others can see
+    await many.until(90)
+    assert await two.state() == "running"
+    assert [node for node, _ in many.runs("work")] == ["one", "two"]
+    one.door.open.set()
+    await many.until(99)
+    assert await one.state() == "standby"
+    assert one.happened("ownership_lost")
+    await many.until(300)
+    assert [line.end is not None for line in many.lines] == [False, True]  # what it ran was broken off
+    (run,) = [run for run in await many.image.history("work") if run.outcome == "ok"]
+    assert "two" in run.info
+    assert one.root.alive
+
+
+async def test_a_write_that_comes_before_the_loss_is_noticed_is_refused_too(many: ManyWorld) -> None:
+    many.service("work", takes=85.0)
+    one = await many.start("one", "work")
+    two = await many.start("two")
+    await many.until(10)
+    one.door.open.clear()
+    await many.until(85.5)  # its run has ended, and its result waits at the door
+    assert await two.state() == "running"
+    one.door.open.set()
+    await many.until(86)
+    assert one.happened("write_refused")
+    assert "work" not in await many.image.load("service_timing")
+    await many.until(300)
+    assert [slot.verdict for slot in await many.image.slots("work", since=0, until=1e12)] == ["done"]
+
+
+async def test_there_are_never_two_owners(many: ManyWorld) -> None:
+    """Whoever writes the state of a cycle holds the right at its fence."""
+    many.service("work", takes=3.0)
+    nodes = [await many.start(label, *(["work"] if label == "0" else []), interval="10s") for label in "012"]
+    fences: list[tuple[str, int]] = []
+    save = many.image.save
+
+    async def noting(changes: object, *, rights: object = ()) -> None:
+        await save(changes, rights=rights)  # type: ignore[arg-type]
+        for table, key, record in changes:  # type: ignore[attr-defined]
+            if table == "scheduler_state":
+                fences.extend((right.key, right.fence) for right in rights if right.key == f"scheduler:{key}")  # type: ignore[attr-defined]
+                assert record is None or isinstance(record, SchedulerState)
+
+    many.image.save = noting  # type: ignore[method-assign]
+    for turn in range(12):
+        node = nodes[turn % 3]
+        await many.until(100 + turn * 100)
+        node.door.open.clear()
+        await many.until(100 + turn * 100 + 80)
+        node.door.open.set()
+    await many.until(1500)
+    assert fences == sorted(fences)
+    assert len({fence for _, fence in fences}) > 3
+    slots = [slot.planned for slot in await many.image.slots("work", since=0, until=1e12)]
+    assert slots == sorted(set(slots))
+    assert all(node.root.alive for node in nodes)
+
+
+async def test_a_service_on_the_lists_of_two_nodes_runs_once_for_each_slot(many: ManyWorld) -> None:
+    many.service("shared", takes=1.0, every_s=10.0)
+    await many.start("one", "shared", interval="auto", name="first")
+    await many.start("two", "shared", interval="auto", name="second")
+    await many.until(605)
+    slots = many.slots("shared")
+    assert slots == [float(slot) for slot in range(0, 601, 10)]
+
+
+@pytest.mark.parametrize("overlap", ["skip", "queue"])
+async def test_a_long_service_never_runs_on_two_nodes_at_a_time(many: ManyWorld, overlap: str) -> None:
+    many.service("long", takes=25.0, every_s=10.0, overlap=overlap)
+    await many.start("one", "long", interval="10s", name="first")
+    await many.start("two", "long", interval="7s", name="second")
+    await many.until(600)
+    spans = sorted((line.start, line.end) for line in many.lines if line.end is not None)
+    assert len(spans) > 10
+    for (_, end), (start, _) in pairwise(spans):
+        assert end is not None
+        assert start >= end
+
+
+async def test_a_node_starts_only_what_it_was_asked_to_start(many: ManyWorld) -> None:
+    many.service("work")
+    await many.start("one", "work")
+    two = await many.boot("two")
+    await many.until(10)
+    assert two.scheduler("main") is None

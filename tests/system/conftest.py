@@ -1,0 +1,7 @@
+"""Fixtures that several files take."""
+
+from __future__ import annotations
+
+from tests.postgres import own_server, pg_address, pg_stores, server_url
+
+__all__ = ["own_server", "pg_address", "pg_stores", "server_url"]

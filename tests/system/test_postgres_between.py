@@ -1,0 +1,111 @@
+"""What stands between a store and its server: a transaction pooler, TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from raptor.clock import Clock
+from raptor.errors import NotWritten
+from raptor.rows import Line
+from raptor.state.base import Query, Want
+from raptor.state.opening import open_store
+from raptor.state.postgres.store import PostgresStore
+from raptor.task import State
+from raptor.testing.conformance.rights import node
+from raptor.testing.conformance.sample import NOW, move, task
+from tests.servers import Server, apart, running, scratch, spare_port
+
+POOLER = "/usr/sbin/pgbouncer"
+
+
+@pytest.fixture
+def pooler(server_url: str) -> Iterator[int]:
+    """The port of a pgbouncer that gives a server connection for a transaction alone: one, for all clients."""
+    assert os.path.exists(POOLER), "there is no pgbouncer: run `make servers`"
+    port, server = spare_port(), urlsplit(server_url)
+    folder = scratch()
+    (folder / "pgbouncer.ini").write_text(
+        f"[databases]\n* = host=127.0.0.1 port={server.port} user=raptor\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
+        f"listen_port = {port}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 2\n"
+        "logfile =\nadmin_users = raptor\n"
+    )
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen([POOLER, folder / "pgbouncer.ini"], stdout=log, stderr=log, **apart())
+    try:
+        url = f"postgresql://raptor@127.0.0.1:{port}/postgres?connect_timeout=1"
+        for _ in range(200):
+            try:
+                psycopg.connect(url).close()
+                break
+            except psycopg.OperationalError:
+                assert process.poll() is None, (folder / "log").read_text()
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder)
+
+
+async def test_behind_a_transaction_pooler_everything_works_but_notifications(
+    pg_address: str, pooler: int, system_clock: Clock
+) -> None:
+    address = f"{pg_address.replace(f':{urlsplit(pg_address).port}/', f':{pooler}/')}&pooler=transaction"
+    async with open_store(address, system_clock) as store, open_store(address, system_clock) as other:
+        assert isinstance(store, PostgresStore)
+        assert store.durability is not None
+        assert "transaction pooler" in store.durability.line
+        bell = store.listen()
+        await asyncio.gather(*(store.put([task(data=str(number))], now=NOW) for number in range(20)))
+        await bell.ring()
+        await other.put([task(queue="far", key="k")], now=NOW)
+        async with asyncio.timeout(20):
+            while "far" not in await bell.ring():
+                pass
+        given = (await store.take([Want(queue="default", room=9, concurrency=5)], owner="a", now=NOW)).tasks
+        assert len(given) == 5
+        assert await store.settle([move(one, State.DONE, ended=NOW) for one in given], now=NOW) == frozenset()
+        await store.save([("lines", "mail", Line(name="mail"))])
+        assert set(await other.load("lines")) == {"mail"}
+        assert [one.alive for one in await store.appear(node("a"), now=NOW)] == [True]
+        assert len(await other.find(Query(states=(State.READY,)))) == 16
+        bell.close()
+
+
+@pytest.fixture
+def sealed(tmp_path: Path) -> Iterator[tuple[Server, Path]]:
+    """A server that speaks TLS, and the certificate to know it by."""
+    certificate, key = tmp_path / "root.crt", tmp_path / "root.key"
+    words = ("-new", "-x509", "-days", "2", "-nodes", "-subj", "/CN=raptor", "-addext", "subjectAltName=IP:127.0.0.1")
+    made = subprocess.run(["openssl", "req", *words, "-out", certificate, "-keyout", key], check=False)
+    assert made.returncode == 0
+    with running() as server:
+        owner = server.data.stat()
+        for path, name in ((certificate, "server.crt"), (key, "server.key")):
+            copy = server.data / name
+            copy.write_bytes(path.read_bytes())
+            copy.chmod(0o600)
+            os.chown(copy, owner.st_uid, owner.st_gid)
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET ssl = on")
+            connection.execute("SELECT pg_reload_conf()")
+        yield server, certificate
+
+
+async def test_tls_is_libpqs(sealed: tuple[Server, Path], tmp_path: Path, system_clock: Clock) -> None:
+    server, certificate = sealed
+    async with open_store(f"{server.url}?sslmode=verify-full&sslrootcert={certificate}", system_clock) as store:
+        assert (await store.put([task()], now=NOW))[0].new
+    stranger = tmp_path / "stranger.crt"
+    stranger.write_text("")
+    with pytest.raises(NotWritten):
+        async with open_store(f"{server.url}?sslmode=verify-full&sslrootcert={stranger}", system_clock):
+            pass
