@@ -145,7 +145,9 @@ async def test_there_are_never_two_owners(many: ManyWorld) -> None:
     assert all(node.root.alive for node in nodes)
 
 
-async def test_a_service_on_the_lists_of_two_nodes_runs_once_for_each_slot(many: ManyWorld) -> None:
+@pytest.mark.parametrize("deaf", [False, True])
+async def test_a_service_on_the_lists_of_two_nodes_runs_once_for_each_slot(many: ManyWorld, deaf: bool) -> None:
+    many.deaf = deaf
     many.service("shared", takes=1.0, every_s=10.0)
     await many.start("one", "shared", interval="auto", name="first")
     await many.start("two", "shared", interval="auto", name="second")
