@@ -30,8 +30,10 @@ def status(session: Session, name: str | None, watch: bool) -> None:
 def _status(session: Session, name: str | None) -> dict[str, Any]:
     answer = session.call("status", name=name)
     pid = door.owner_pid(session.config.home)
+    pids = {node["name"]: node["pid"] for node in answer.get("nodes", ())}
     for one in answer["schedulers"]:
-        one["pid"] = pid if one["state"] not in ("stopped", "interrupted") else None
+        runs = one["state"] not in ("stopped", "interrupted")
+        one["pid"] = pids.get(one.get("owner"), pid) if runs else None
     return answer
 
 

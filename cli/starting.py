@@ -201,7 +201,9 @@ def detach_as(session: Session, command: list[str], what: str) -> int:
     """A process of its own session; this one returns when it runs, or says why it does not."""
     flags = session.flags
     words = [sys.executable, "-m", "raptor"]
-    for option in ("home", "store", "config", "tz", "color"):
+    # Not as a word of the command line, which others can read.
+    environ = {**os.environ, "RAPTOR_STORE": str(flags["store"])} if flags.get("store") else None
+    for option in ("home", "config", "tz", "color"):
         if flags.get(option):
             words += [f"--{option}", str(flags[option])]
     words += [*command, "--detached"]
@@ -212,6 +214,7 @@ def detach_as(session: Session, command: list[str], what: str) -> int:
     with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(
             words,
+            env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -13,6 +13,7 @@ import msgspec
 
 from raptor.clock import Clock
 from raptor.due import rounded
+from raptor.errors import NotWritten
 from raptor.events import Events
 from raptor.rows import ServiceTiming
 from raptor.state.base import Right, Store
@@ -53,13 +54,22 @@ class Timetable:
         self._following = asyncio.Lock()
         # On a shared store:
         self.is_stale = False  # somebody wrote rows since they were loaded
+        self._loading: list[set[str]] = []  # what is written while rows are read, for each who reads
         self.fences: dict[str, int] = {}  # of the right to a service, when its row was last as it is here
 
     async def load(self) -> None:
-        self.is_stale = False
-        rows = await self.store.load("service_timing")
+        self.is_stale, written = False, set[str]()
+        self._loading.append(written)
+        try:
+            rows = await self.store.load("service_timing")
+        except NotWritten:
+            self.is_stale = True
+            raise
+        finally:
+            self._loading.remove(written)
         for name, row in rows.items():
-            if isinstance(row, ServiceTiming) and row != self._rows.get(name):
+            # What was written meanwhile is newer than what was read.
+            if isinstance(row, ServiceTiming) and name not in written and row != self._rows.get(name):
                 self._show(name, row)
 
     def _show(self, service: str, row: ServiceTiming) -> None:
@@ -80,6 +90,8 @@ class Timetable:
     async def save(self, service: str, row: ServiceTiming, rights: Sequence[Right] = ()) -> None:
         """Durable when this returns; nobody sees it before."""
         await self.store.save([("service_timing", service, row)], rights=rights)
+        for written in self._loading:
+            written.add(service)
         self._show(service, row)
 
     def claim(self, service: str, claim: Claim) -> Claim | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from raptor.commands.answers import Answer, plain
-from raptor.errors import BadInput, NoSuchName
+from raptor.errors import BadInput, NoSuchName, NotWritten
 from raptor.rows import Definition, Line, Scheduled, line_of
 from raptor.site import Site
 from raptor.task import Slot
@@ -17,12 +17,8 @@ if TYPE_CHECKING:
 
 async def status(site: Site, name: str | None = None) -> Answer:
     """Schedulers and services, as they are."""
-    degraded = site.degraded
-    if site.is_shared and degraded is None:
-        await site.refresh()
-    nodes = [] if degraded is not None else await site.nodes()
+    degraded, nodes, states = await _look_around(site)
     definitions = await site.definitions()
-    states = {} if degraded is not None else await site.states()
     if name is not None and name not in definitions:
         raise NoSuchName("scheduler", name, definitions, hint="`raptor status` lists them")
     chosen = [definition for key, definition in sorted(definitions.items()) if name in (None, key)]
@@ -37,6 +33,20 @@ async def status(site: Site, name: str | None = None) -> Answer:
     if site.is_shared:
         answer |= {"nodes": [shown(node, site) for node in nodes], "degraded": degraded}
     return answer
+
+
+async def _look_around(site: Site) -> tuple[str | None, list[Presence], dict[str, Any]]:
+    """Why the store does not answer; or the nodes that share it, and what is left of cycles."""
+    if site.live is None or not site.is_shared:
+        await site.refresh()
+        return None, await site.nodes(), await site.states()
+    try:
+        if site.degraded is None:
+            await site.refresh()
+            return None, await site.nodes(), await site.states()
+    except NotWritten as error:
+        return str(error), [], {}
+    return site.degraded, [], {}
 
 
 def _scheduler(definition: Definition, own: Answer | None, nodes: list[Presence]) -> Answer | None:

@@ -18,16 +18,18 @@ from raptor.node import Node
 from raptor.runners import Context
 from raptor.service import Service
 from raptor.state.memory import MemoryStore
+from raptor.state.news import LocalWatch, News
 from tests.designs.world import NOWHERE, TEN
 
 
 class Door:
     """One node's way to the store: it may fail, be held shut for a while, or be torn down for good."""
 
-    def __init__(self, image: MemoryStore) -> None:
+    def __init__(self, image: MemoryStore, *, deaf: bool = False) -> None:
         self.image = image
         self.calls: list[str] = []
         self.failing = self.torn = False
+        self.deaf = deaf
         self.open = asyncio.Event()
         self.open.set()
 
@@ -48,6 +50,9 @@ class Door:
 
         return through
 
+    def watch(self) -> LocalWatch:
+        return News().watch() if self.deaf else self.image.watch()
+
     async def close(self) -> None:
         pass
 
@@ -67,7 +72,7 @@ class One(Node):
     """A whole node, but for its janitor."""
 
     def __init__(self, world: ManyWorld, label: str, services: list[Service]) -> None:
-        self.door = Door(world.image)
+        self.door = Door(world.image, deaf=world.deaf)
         self.label = label
         self.told: list[Event] = []
         store: Any = self.door
@@ -95,6 +100,7 @@ class ManyWorld:
 
     clock: VirtualClock
     image: MemoryStore = field(default_factory=lambda: MemoryStore(exclusive=False))
+    deaf: bool = False  # no news reach anybody
     lines: list[Line] = field(default_factory=list[Line])
     nodes: list[One] = field(default_factory=list[One])
     made: list[tuple[str, Any, dict[str, Any]]] = field(default_factory=list[tuple[str, Any, dict[str, Any]]])

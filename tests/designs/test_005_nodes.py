@@ -246,6 +246,16 @@ async def test_nodes_live_through_a_store_that_does_not_answer(many: ManyWorld) 
     assert slots == sorted(set(slots))
 
 
+async def test_status_is_answered_from_the_first_moment_of_an_outage(many: ManyWorld) -> None:
+    many.service("a")
+    one = await many.start("one", "a")
+    await many.until(7)
+    one.door.failing = True
+    answer = await one.status()
+    assert "nobody answers" in answer["degraded"]
+    assert [one["state"] for one in answer["schedulers"]] == ["running"]
+
+
 async def test_an_outage_longer_than_a_lease_ends_nobody(many: ManyWorld) -> None:
     many.service("a", takes=5.0)
     nodes = [await many.start(label, *(["a"] if label == "one" else []), interval="10s") for label in ("one", "two")]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 
 import pytest
 
-from raptor.rows import SchedulerState
-from raptor.state.base import BEAT_S
+from raptor.events import Events
+from raptor.rows import SchedulerState, ServiceTiming
+from raptor.state.base import BEAT_S, Record
+from raptor.timetable import Timetable
 from tests.designs.many_world import ManyWorld
 from tests.designs.world import HOUR
 
@@ -142,7 +145,9 @@ async def test_there_are_never_two_owners(many: ManyWorld) -> None:
     assert all(node.root.alive for node in nodes)
 
 
-async def test_a_service_on_the_lists_of_two_nodes_runs_once_for_each_slot(many: ManyWorld) -> None:
+@pytest.mark.parametrize("deaf", [False, True])
+async def test_a_service_on_the_lists_of_two_nodes_runs_once_for_each_slot(many: ManyWorld, deaf: bool) -> None:
+    many.deaf = deaf
     many.service("shared", takes=1.0, every_s=10.0)
     await many.start("one", "shared", interval="auto", name="first")
     await many.start("two", "shared", interval="auto", name="second")
@@ -170,3 +175,24 @@ async def test_a_node_starts_only_what_it_was_asked_to_start(many: ManyWorld) ->
     two = await many.boot("two")
     await many.until(10)
     assert two.scheduler("main") is None
+
+
+async def test_rows_that_are_read_do_not_hide_what_was_written_meanwhile(many: ManyWorld) -> None:
+    timetable = Timetable(many.image, many.clock, Events(many.clock))
+    old, new = ServiceTiming(next_due=1.0), ServiceTiming(next_due=2.0)
+    await timetable.save("a", old)
+    load, read, go_on = many.image.load, asyncio.Event(), asyncio.Event()
+
+    async def slowly(table: str) -> dict[str, Record]:
+        rows = await load(table)
+        read.set()
+        await go_on.wait()
+        return rows
+
+    many.image.load = slowly  # type: ignore[method-assign]
+    loading = asyncio.ensure_future(timetable.load())
+    await read.wait()
+    await timetable.save("a", new)
+    go_on.set()
+    await loading
+    assert timetable.row("a") == new
