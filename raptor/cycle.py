@@ -111,10 +111,10 @@ class Cycle:
         return []
 
     def settle(self, unit: Planned, result: Result, verdict: Verdict) -> asyncio.Task[None]:
-        self._settling = asyncio.get_running_loop().create_task(self._settle(unit, result, verdict))
+        self._settling = asyncio.get_running_loop().create_task(self._end(unit, result, verdict))
         return self._settling
 
-    async def _settle(self, unit: Planned, result: Result, verdict: Verdict) -> None:
+    async def _end(self, unit: Planned, result: Result, verdict: Verdict) -> None:
         await self._follow_clock()
         run = finished(unit.run, result, self._clock.now())
         try:
