@@ -19,7 +19,7 @@ from raptor.runners import Context
 from raptor.service import Service
 from raptor.state.memory import MemoryStore
 from raptor.state.news import LocalWatch, News
-from tests.designs.world import NOWHERE, TEN
+from tests.designs.branch import NOWHERE, TEN
 
 
 class Door:
