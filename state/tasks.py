@@ -113,6 +113,9 @@ def put_all(connection: Connection, puts: Sequence[Put], first: int) -> list[lis
     return answers
 
 
+SUSPECTS = "SELECT EXISTS (SELECT 1 FROM task WHERE state = 'ready' AND queue = ? AND suspect = 1 AND due <= ?)"
+
+
 def take(connection: Connection, want: Want, owner: str, now: float) -> tuple[list[Task], float | None]:
     """What one queue gives; -> the tasks, and when its rate allows more, if that is what held it back."""
     room = want.room
@@ -140,12 +143,15 @@ def take(connection: Connection, want: Want, owner: str, now: float) -> tuple[li
 def take_all(connection: Connection, wants: Sequence[Want], owner: str, now: float) -> Taken:
     tasks: list[Task] = []
     spent: dict[str, float] = {}
+    doubtful: list[str] = []
     for want in wants:
         found, more_at = take(connection, want, owner, now)
         tasks += found
         if more_at is not None:
             spent[want.queue] = more_at
-    return Taken(tasks, spent)
+        if not want.suspects and connection.execute(SUSPECTS, (want.queue, now)).fetchone()[0]:
+            doubtful.append(want.queue)
+    return Taken(tasks, spent, frozenset(doubtful))
 
 
 def settle(connection: Connection, moves: Sequence[Move], first: int, now: float) -> frozenset[int]:

@@ -46,6 +46,10 @@ TAKE = (
     " UPDATE raptor.task AS t SET state = 'taken', fence = t.fence + 1, owner = %(owner)s, lease = %(lease)s,"
     f" started = %(now)s WHERE t.id = ANY(ARRAY(SELECT id FROM due)) RETURNING {COLUMNS}"
 )
+SUSPECTS = (
+    "SELECT q FROM unnest(%s::text[]) AS q WHERE EXISTS (SELECT 1 FROM raptor.task AS t WHERE t.state = 'ready'"
+    " AND t.queue = q AND t.suspect AND t.due <= %s)"
+)
 LOCK_PACE = (
     "INSERT INTO raptor.pace (queue) SELECT unnest(%s::text[]) ON CONFLICT DO NOTHING",
     "SELECT queue, starts::text FROM raptor.pace WHERE queue = ANY(%s::text[]) ORDER BY queue FOR UPDATE",
@@ -90,19 +94,23 @@ _starts = msgspec.json.Decoder(Starts)
 
 async def send_take(transaction: Transaction, wants: Sequence[Want], owner: str, now: float) -> Finish[Taken]:
     limited = sorted({want.queue for want in wants if want.concurrency is not None or want.rate is not None})
+    others = [want.queue for want in wants if not want.suspects]
+    suspects = await transaction.send(SUSPECTS, (others, Time(reached(now)))) if others else None
     if limited:
-        answer = await _take_limited(transaction, wants, owner, now, limited)
-        return lambda: _given(answer)
-    cursors = [await transaction.send(TAKE, _wanted(want, want.room, owner, now)) for want in wants if want.room > 0]
+        given = await _take_limited(transaction, wants, owner, now, limited)
+        cursors: list[Answer] = []
+    else:
+        given = Taken([], {})
+        cursors = [
+            await transaction.send(TAKE, _wanted(want, want.room, owner, now)) for want in wants if want.room > 0
+        ]
 
     async def finish() -> Taken:
-        return Taken([task for cursor in cursors for task in _in_order(await cursor.fetchall(), owner)], {})
+        doubtful = [] if suspects is None else await suspects.fetchall()
+        tasks = [task for cursor in cursors for task in _in_order(await cursor.fetchall(), owner)]
+        return Taken(given.tasks or tasks, given.spent, frozenset(row[0] for row in doubtful))
 
     return finish
-
-
-async def _given(answer: Taken) -> Taken:
-    return answer
 
 
 async def _take_limited(
