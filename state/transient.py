@@ -65,10 +65,10 @@ class TransientTasks:
             moved.append(move)
             self._store(
                 replaced(
-                    task, state=move.state, due=move.due, attempts=move.attempts, previous=move.previous,
-                    started=move.started, ended=move.ended, output=move.output, error=move.error, reason=move.reason,
-                    deaths=move.deaths, suspect=move.suspect, history=move.history, owner=None, lease=None,
-                    unwanted=False,
+                    task, state=move.state, due=task.due if move.due is None else move.due, attempts=move.attempts,
+                    previous=move.previous, started=move.started, ended=move.ended, output=move.output,
+                    error=move.error, reason=move.reason, deaths=move.deaths, suspect=move.suspect,
+                    history=move.history, owner=None, lease=None, unwanted=False,
                 )
             )  # fmt: skip
         for move in moved:
