@@ -98,9 +98,9 @@ _MOVES = _MINE.format(
 )
 SETTLE = (
     f"{_MOVES} UPDATE raptor.task AS t SET state = (ARRAY[{_NAMES}])[m.state], due = coalesce(m.due, t.due),"
-    " attempts = m.attempts, previous = m.previous, started = m.started, ended = m.ended, output = m.output, error = m.error,"
-    " reason = coalesce(m.reason, ''), deaths = coalesce(m.deaths, 0), suspect = coalesce(m.suspect, 0) = 1,"
-    " history = m.history, owner = NULL, lease = NULL, unwanted = false"
+    " attempts = m.attempts, previous = m.previous, started = m.started, ended = m.ended, output = m.output,"
+    " error = m.error, reason = coalesce(m.reason, ''), deaths = coalesce(m.deaths, 0),"
+    " suspect = coalesce(m.suspect, 0) = 1, history = m.history, owner = NULL, lease = NULL, unwanted = false"
     " FROM mine AS m WHERE t.ctid = m.place RETURNING t.id"
 )
 # Of tasks that end with the same values, one statement has them once. In the order of the ids, too.
