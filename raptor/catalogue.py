@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,11 @@ class Catalogue(Mapping[str, Service]):
         if one is None:
             raise NoSuchName("service", name, self._placed, hint="`raptor status` lists them")
         return one.service
+
+    @cached_property
+    def queues(self) -> frozenset[str]:
+        """Those that services are put into unless they are told otherwise."""
+        return frozenset(one.service.queue for one in self._placed.values())
 
     def where(self, name: str) -> str:
         """The place of its definition, for people."""

@@ -12,7 +12,7 @@ import msgspec
 from raptor.catalogue import Catalogue
 from raptor.due import rounded
 from raptor.duration import LONGEST_S
-from raptor.errors import BadInput
+from raptor.errors import BadInput, NoSuchName
 from raptor.moment import read_moment
 from raptor.payload import LIMIT, form_of
 from raptor.rows import Line
@@ -25,6 +25,7 @@ Span = str | float | timedelta
 """A duration: text such as "30m", seconds, or a timedelta."""
 
 ATTEMPTS = 3
+DEFAULT_QUEUE = "default"
 ANCHORS = (None, *get_args(Anchor))
 MOST_ATTEMPTS = 1_000_000
 PLAIN = {"in_", "queue", "priority", "key", "key_for", "max_attempts", "active", "timeout", "parent", "force"}
@@ -67,8 +68,16 @@ def task_for(
         else catalogue.find(service)
     )
     queue = order.get("queue") or known.queue
-    if queue != known.queue:
+    if queue != known.queue and queue != DEFAULT_QUEUE and queue not in lines and queue not in catalogue.queues:
         check_name(queue)
+        if not order.get("force"):
+            there = sorted({DEFAULT_QUEUE, *lines, *catalogue.queues})
+            raise NoSuchName(
+                "queue",
+                queue,
+                there,
+                hint=f"set it up with `raptor queues {queue} --batch-size 10` or in raptor.toml, or force it",
+            )
     due, repeat = _times(order, now)
     priority = _or(order.get("priority"), known.priority)
     if not (isinstance(priority, int) and not isinstance(priority, bool) and 0 <= priority <= 9):

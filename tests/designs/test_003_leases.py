@@ -137,11 +137,11 @@ async def test_after_a_crash_its_tasks_run_one_at_a_time_and_others_beside_them(
     queues.service(takes=10.0)
     node = await queues.boot()
     for name in ("a", "b"):
-        await node.put_many("work", ["suspect"] * 2, queue=name)
+        await node.put_many("work", ["suspect"] * 2, queue=name, force=True)
     await queues.until(1)
     await queues.crash()
     node = await queues.boot()
-    await node.put_many("work", ["other"] * 5, queue="a")
+    await node.put_many("work", ["other"] * 5, queue="a", force=True)
     await queues.until(100)
     suspects = [one.start - TEN for one in queues.seen[4:] if one.data == "suspect"]
     assert suspects == [1, 11, 21, 31]

@@ -105,9 +105,9 @@ async def test_queues_take_turns_by_their_batch_size(queues: QueueWorld) -> None
 async def test_a_busy_queue_does_not_starve_another(queues: QueueWorld) -> None:
     queues.service(takes=1.0)
     node = await queues.boot(processors=4)
-    await node.put_many("work", ["bulk"] * 400, queue="bulk")
+    await node.put_many("work", ["bulk"] * 400, queue="bulk", force=True)
     await queues.until(5)
-    await node.put("work", "urgent", queue="small")
+    await node.put("work", "urgent", queue="small", force=True)
     await queues.until(9)
     assert "urgent" in queues.order
 
@@ -117,9 +117,9 @@ async def test_cold_queues_give_nobody_an_extra_turn(queues: QueueWorld) -> None
     queues.service(takes=1.0)
     node = await queues.boot(processors=1)
     for name in ("a", "b", "c", "d"):
-        await node.put("work", name, queue=name, in_=100_000)
-    await node.put_many("work", ["a"] * 20, queue="a")
-    await node.put_many("work", ["d"] * 20, queue="d")
+        await node.put("work", name, queue=name, force=True, in_=100_000)
+    await node.put_many("work", ["a"] * 20, queue="a", force=True)
+    await node.put_many("work", ["d"] * 20, queue="d", force=True)
     await queues.until(20)
     counts = Counter(queues.order)
     assert abs(counts["a"] - counts["d"]) <= 1
@@ -151,8 +151,8 @@ async def test_a_queue_fills_no_more_processors_than_it_may_and_others_go_on(que
     queues.service(takes=1.0)
     node = await queues.boot(processors=10)
     await queues.line("narrow", processors=2)
-    await node.put_many("work", ["narrow"] * 6, queue="narrow")
-    await node.put_many("work", ["wide"] * 8, queue="wide")
+    await node.put_many("work", ["narrow"] * 6, queue="narrow", force=True)
+    await node.put_many("work", ["wide"] * 8, queue="wide", force=True)
     await queues.until(10)
     narrow = [one.start - TEN for one in queues.seen if one.data == "narrow"]
     assert Counter(narrow) == {0: 2, 1: 2, 2: 2}
@@ -272,8 +272,8 @@ async def test_the_wheel_holds_a_bounded_number_of_thousands_of_delayed_tasks(qu
 async def test_a_queue_that_is_not_the_workers_is_left_alone(queues: QueueWorld) -> None:
     queues.service()
     node = await queues.boot(queues=["mine"])
-    await node.put("work", "mine", queue="mine")
-    await node.put("work", "other", queue="other")
+    await node.put("work", "mine", queue="mine", force=True)
+    await node.put("work", "other", queue="other", force=True)
     await queues.line("third", paused=False)
     await queues.until(10)
     assert queues.order == ["mine"]
@@ -284,8 +284,8 @@ async def test_a_queue_that_nobody_knew_is_served(queues: QueueWorld) -> None:
     queues.service()
     node = await queues.boot()
     await queues.until(100)
-    await node.put("work", "now", queue="new")
-    await node.put("work", "later", queue="newer", in_=5)
+    await node.put("work", "now", queue="new", force=True)
+    await node.put("work", "later", queue="newer", force=True, in_=5)
     await queues.until(110)
     assert queues.times() == [100, 105]
 
@@ -320,7 +320,7 @@ async def test_queues_are_counted_by_state(queues: QueueWorld) -> None:
     await queues.until(1)
     await queues.line(paused=True)
     await node.put("work", "ready")
-    await node.put("work", "other", queue="other", in_=50)
+    await node.put("work", "other", queue="other", force=True, in_=50)
     shown = {row["queue"]: row for row in (await node.call("queues"))["queues"]}
     assert {name: shown["default"][name] for name in ("ready", "taken", "delayed")} == {
         "ready": 1, "taken": 1, "delayed": 1,
@@ -367,7 +367,7 @@ async def test_queues_tell_how_many_tasks_a_second_were_done_lately(queues: Queu
     queues.service()
     node = await queues.boot()
     await node.put_many("work", range(60), in_=10)
-    await node.put("work", in_="1h", queue="later")
+    await node.put("work", in_="1h", queue="later", force=True)
     assert await rates() == {"default": 0.0, "later": 0.0}
     await queues.until(40)
     assert await rates() == {"default": 2.0, "later": 0.0}

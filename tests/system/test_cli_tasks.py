@@ -217,6 +217,7 @@ def test_data_come_as_json_from_a_file_from_a_pipe_or_field_by_field(project: Pr
         (["drop", "99"], 4, "no task named '99'"),
         (["tasks", "--state", "sleeping"], 2, "sleeping"),
         (["tasks", "--service", "addd"], 4, "no service named 'addd': did you mean 'add'?"),
+        (["put", "add", "a=1", "--queue", "mial"], 4, "no queue named 'mial': did you mean 'mail'?"),
         (["dead", "--queue", "mial"], 4, "no queue named 'mial': did you mean 'mail'?"),
         (["retry", "--all", "--queue", "mial"], 4, "no queue named 'mial'"),
         (["drop", "--all", "--service", "addd"], 4, "no service named 'addd'"),
@@ -320,7 +321,7 @@ def test_a_task_that_runs_can_be_cancelled(project: Project) -> None:
 
 def test_dead_ones_are_listed_retried_and_dropped(project: Project) -> None:
     put(project, "broken")
-    put(project, "broken", "--queue", "other")
+    put(project, "broken", "--queue", "other", "--force")
     burst = work(project, "--burst")
     assert "→ dead; raptor task 1" in burst.wait_for("broken #1 ✗ failed")
     assert burst.end() == 1  # as `run` does

@@ -43,7 +43,7 @@ def test_the_service_says_the_rest_and_the_order_wins() -> None:
     task = order("set")
     assert (task.queue, task.priority, task.max_attempts, task.active_s) == ("own", 1, 9, 60.0)
     assert isinstance(task.data, bytes)
-    task = order("set", queue="other", priority=0, max_attempts=2, active="5s")
+    task = order("set", queue="other", priority=0, max_attempts=2, active="5s", force=True)
     assert (task.queue, task.priority, task.max_attempts, task.active_s) == ("other", 0, 2, 5.0)
 
 
@@ -153,3 +153,13 @@ def test_an_unknown_service_is_refused_unless_that_is_meant() -> None:
 def test_a_key_may_be_held_for_a_time() -> None:
     task = order(key="k", key_for="1h")
     assert (task.key, task.key_until) == ("k", NOW + 3600)
+
+
+def test_a_queue_that_nobody_knows_is_refused_with_the_close_names() -> None:
+    with pytest.raises(NoSuchName, match="no queue named 'onw': did you mean 'own'"):
+        order(queue="onw")
+    assert order(queue="own").queue == "own"  # another service's
+    assert order(queue="onw", lines={"onw": Line(name="onw")}).queue == "onw"
+    assert order(queue="onw", force=True).queue == "onw"
+    with pytest.raises(BadInput):
+        order(queue="o n w", force=True)
