@@ -30,9 +30,10 @@ from benchmarks import (
     tick,
     wheel,
 )
+from benchmarks.postgres import subjects as postgres
 from benchmarks.report import Report, Result
 
-SUBJECTS: dict[str, Callable[[bool], Result]] = {
+SUBJECTS: dict[str, Callable[..., Result]] = {
     "call": call.measure,
     "cast": cast.measure,
     "memory": memory.measure,
@@ -50,6 +51,7 @@ SUBJECTS: dict[str, Callable[[bool], Result]] = {
     "backlog": backlog.measure,
     "functions": functions.measure,
     "churn": churn.measure,
+    **postgres.SUBJECTS,
 }
 
 
