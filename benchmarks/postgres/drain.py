@@ -53,11 +53,11 @@ def by_two(who: str) -> str:
 
 def raptor(url: str, nodes: Sequence[Peer], count: int) -> float:
     """What is done is kept, and is cleared away before the next turn."""
-    nodes[0].ask("pause", True)
+    nodes[0].ask("pause", 1)
     ask(url, "TRUNCATE raptor.task")
     nodes[0].ask("fill", count)
     started = perf_counter()
-    nodes[0].ask("pause", False)
+    nodes[0].ask("pause", 0)
     emptied(url, count)
     return (perf_counter() - started) / count
 

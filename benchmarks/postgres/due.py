@@ -79,9 +79,7 @@ def measure(quick: bool) -> Result:
         for percent, limit in limits.items():
             late = percentile(found, percent)
             told = f"{what}, late p{percent}"
-            result.targets.append(
-                Target(subject=SUBJECT, what=told, loop=loop, value=late, unit="ms", at_most=limit)
-            )
+            result.targets.append(Target(subject=SUBJECT, what=told, loop=loop, value=late, unit="ms", at_most=limit))
         for name, pick in picks().items():
             values = {RAPTOR: pick(found), RAW_PG: pick(commits)}
             result.figures.append(

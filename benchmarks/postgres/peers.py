@@ -17,10 +17,12 @@ def absent() -> dict[str, str]:
     """Who is not there, and why."""
     found = {who: "run make bench" for who, module in MODULES.items() if not importlib.util.find_spec(module)}
     reason = no_node()
-    return found | ({} if reason is None else dict.fromkeys(PROGRAMS, f"not measured: {reason}"))
+    return found | ({} if reason is None else dict.fromkeys(PROGRAMS, reason))
 
 
-def present(databases: Databases, stack: ExitStack, missing: Mapping[str, str], programs: bool = True) -> dict[str, Peer]:
+def present(
+    databases: Databases, stack: ExitStack, missing: Mapping[str, str], programs: bool = True
+) -> dict[str, Peer]:
     """One process of each, on a database of its own."""
     found: dict[str, Peer] = {}
     for who, module in MODULES.items():

@@ -73,4 +73,6 @@ def main(url: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    from benchmarks.postgres import procrastinate_peer  # not __main__: a task is named by its module
+
+    procrastinate_peer.main(*sys.argv[1:])

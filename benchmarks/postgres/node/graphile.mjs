@@ -4,6 +4,8 @@ import pg from 'pg'
 import { BATCH, PAYLOAD, Runs, inAnHour, serve, timed } from './serve.mjs'
 
 const pgPool = new pg.Pool({ connectionString: process.env.PGURL, max: 12 })
+pgPool.on('error', (error) => console.error(error))
+pgPool.on('connect', (client) => client.on('error', (error) => console.error(error)))
 const logger = new Logger(() => () => {})
 const worker = {
   concurrentJobs: 24, maxPoolSize: 12, logger,
