@@ -85,7 +85,7 @@ async def compete(there: Databases, missing: Mapping[str, str], size: Size) -> T
 def measure(quick: bool) -> Result:
     size = Size(rounds=1, count=3_000, few=50) if quick else Size(rounds=3, count=100_000, few=2_000)
     loop, factory = list(loops().items())[-1]
-    missing = absent()
+    missing = absent(quick)
     with databases() as there:
         took = run(factory, compete(there, missing, size))
     what = f"drain of {size.count:,}"

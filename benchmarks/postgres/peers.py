@@ -13,10 +13,10 @@ MODULES = {PGQUEUER: "pgqueuer", PROCRASTINATE: "procrastinate"}
 PROGRAMS = {GRAPHILE: "graphile", PG_BOSS: "pgboss"}
 
 
-def absent() -> dict[str, str]:
+def absent(quick: bool) -> dict[str, str]:
     """Who is not there, and why."""
     found = {who: "run make bench" for who, module in MODULES.items() if not importlib.util.find_spec(module)}
-    reason = no_node()
+    reason = no_node(quick)
     return found | ({} if reason is None else dict.fromkeys(PROGRAMS, reason))
 
 

@@ -2,10 +2,11 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from functools import partial
 from time import perf_counter
+from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
 from pgqueuer import PgQueuer
@@ -64,26 +65,27 @@ async def filled(url: str, count: int) -> float:
     return await drain(connection, count)  # which closes it
 
 
-async def with_queries(url: str, turn: Callable[[Queries, int], Awaitable[float]], count: int) -> float:
+async def with_queries(url: str, work: Callable[[Queries, int], Awaitable[float]], count: int) -> float:
     connection = await asyncpg.connect(url)
     try:
-        return await turn(Queries(AsyncpgDriver(connection)), count)
+        return await work(Queries(AsyncpgDriver(connection)), count)
     finally:
         await connection.close()
 
 
+def turn(work: Callable[[int], Coroutine[Any, Any, float]]) -> Callable[[int], float]:
+    return lambda count: asyncio.run(work(count))
+
+
 def main(url: str) -> None:
     asyncio.run(install(url))
-    turns: dict[str, Callable[[int], Awaitable[float]]] = {
-        "put": partial(with_queries, url, put),
-        "put_many": partial(with_queries, url, put_many),
-        "drain": partial(filled, url),
-    }
-
-    async def told(turn: Awaitable[float]) -> float:
-        return await turn
-
-    serve({name: lambda count, turn=turn: asyncio.run(told(turn(count))) for name, turn in turns.items()})
+    serve(
+        {
+            "put": turn(partial(with_queries, url, put)),
+            "put_many": turn(partial(with_queries, url, put_many)),
+            "drain": turn(partial(filled, url)),
+        }
+    )
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from time import perf_counter
+from typing import Any
 
 from procrastinate import App, PsycopgConnector
 
@@ -13,6 +14,7 @@ from benchmarks.raw import BATCH
 from benchmarks.services import PAYLOAD
 
 CONCURRENCY = 10
+DATA: dict[str, Any] = {"data": PAYLOAD}
 
 
 class Bench:
@@ -41,13 +43,13 @@ class Bench:
         later = self._task.configure(schedule_at=datetime.now(UTC) + timedelta(hours=1))
         started = perf_counter()
         for _ in range(count // BATCH):
-            await later.batch_defer_async(*[{"data": PAYLOAD}] * BATCH)
+            await later.batch_defer_async(*[DATA] * BATCH)
         return (perf_counter() - started) / count
 
     async def drain(self, count: int) -> float:
         """From the first run to the last, without its start and its end."""
         await self._app.connector.execute_query_async("TRUNCATE procrastinate_jobs CASCADE")
-        await self._task.batch_defer_async(*[{"data": PAYLOAD}] * count)
+        await self._task.batch_defer_async(*[DATA] * count)
         await self._app.connector.execute_query_async("ANALYZE procrastinate_jobs")
         self._ran.clear()
         await self._app.run_worker_async(

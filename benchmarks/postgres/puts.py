@@ -46,7 +46,7 @@ async def compete(there: Databases, missing: Mapping[str, str], rounds: int, alo
 
 def measure(quick: bool) -> Result:
     loop, factory = list(loops().items())[-1]
-    missing = absent()
+    missing = absent(quick)
     with databases() as there:
         took = run(factory, compete(there, missing, *((1, 50, 1000) if quick else (40, 50, 2000))))
     return Result(targets=list(targets(took, missing, loop)), figures=list(figures(took, missing, loop)))

@@ -28,10 +28,6 @@ class Databases:
             connection.execute(statement)
         return urlsplit(self.server.url)._replace(path=f"/{name}").geturl()
 
-    @property
-    def version(self) -> str:
-        return str(ask(self.server.url, "SHOW server_version")[0][0])
-
 
 @contextmanager
 def databases() -> Generator[Databases]:
