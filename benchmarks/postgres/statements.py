@@ -4,9 +4,12 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
 
 import psycopg
 
+HEARD_S = 10.0
+LOOK_S = 0.01
 STATEMENT = re.compile(rb"\[(\d+)\] LOG:  (?:statement|execute [^:]*): ")
 
 
@@ -31,7 +34,11 @@ class Statements:
             self.counted += sum(int(pid) != connection.info.backend_pid for pid in heard)
 
     def _switch(self, connection: psycopg.Connection, to: str) -> None:
-        connection.execute(
-            "ALTER SYSTEM SET log_statement = 'all'" if to == "all" else "ALTER SYSTEM RESET log_statement"
-        )
+        """Until this connection has heard of it, as all others then have."""
+        statement = "ALTER SYSTEM SET log_statement = 'all'" if to == "all" else "ALTER SYSTEM RESET log_statement"
+        connection.execute(statement)
         connection.execute("SELECT pg_reload_conf()")
+        end = monotonic() + HEARD_S
+        while connection.execute("SHOW log_statement").fetchone() != (to,):
+            assert monotonic() < end, "the server does not hear of a new setting"
+            sleep(LOOK_S)
