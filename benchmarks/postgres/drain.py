@@ -83,7 +83,7 @@ async def compete(there: Databases, missing: Mapping[str, str], size: Size) -> T
 
 
 def measure(quick: bool) -> Result:
-    size = Size(rounds=1, count=3_000, few=50) if quick else Size(rounds=3, count=100_000, few=2_000)
+    size = Size(rounds=1, count=3_000, few=50) if quick else Size(rounds=3, count=100_000, few=1_000)
     loop, factory = list(loops().items())[-1]
     missing = absent(quick)
     with databases() as there:
