@@ -39,6 +39,9 @@ FULL, EMPTY = "full", "empty"
 Life = dict[str, float]
 """What one node told of its life in a process of its own."""
 
+Lives = dict[str, list[Life]]
+"""Of those with tasks, and of those without."""
+
 Times = dict[str, list[float]]
 """Seconds for a task in each round, by turn."""
 
@@ -94,9 +97,9 @@ async def compete(folder: Path, rounds: int, calls: int) -> Times:
         return await interleave(turns, rounds)
 
 
-def in_a_fresh_process(*words: object) -> Life:
+def in_a_fresh_process(module: str, *words: object) -> Life:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.backlog", *map(str, words)],
+        [sys.executable, "-m", module, *map(str, words)],
         cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=1200,
     )  # fmt: skip
     life: Life = json.loads(done.stdout)
@@ -107,36 +110,44 @@ def measure(quick: bool) -> Result:
     count, rounds, calls = (20_000, 1, 50) if quick else (1_000_000, 30, 100)
     # The janitor sweeps once after the last change; what is asked from then on is too much.
     rest_s, idle_s = (1.0, 3.0) if quick else (SWEEP_S + 5.0, 60.0)
-    lives: dict[str, list[Life]] = {EMPTY: [], FULL: []}
+    lives: Lives = {EMPTY: [], FULL: []}
     loop, factory = list(loops().items())[-1]
     with home() as folder:
         for number in range(1 if quick else 3):
             for name, its in lives.items():
                 first = name == FULL and not number
-                in_a_fresh_process("fill", folder / name, count if first else 0)
-                its.append(in_a_fresh_process("live", folder / name, rest_s, idle_s if first else 0.0))
+                in_a_fresh_process("benchmarks.backlog", "fill", folder / name, count if first else 0)
+                words = ("live", folder / name, rest_s, idle_s if first else 0.0)
+                its.append(in_a_fresh_process("benchmarks.backlog", *words))
         took = run(factory, compete(folder, rounds, calls))
     what = f"{count:,} far tasks pending"
-    result = Result(targets=list(targets(lives, what, idle_s)), figures=list(figures(lives, took, what)))
+    asked = Target(
+        subject="backlog", what=f"{what}, at rest for {idle_s:g} s", value=lives[FULL][0]["statements"],
+        unit="statements", at_most=0,
+    )  # fmt: skip
+    return judge("backlog", what, lives, took, asked, loop)
+
+
+def judge(subject: str, what: str, lives: Lives, took: Times, asked: Target, loop: str) -> Result:
+    result = Result(targets=[*targets(subject, lives, what), asked], figures=list(figures(subject, lives, took, what)))
     for verb in ("put", "drain"):
         one, other = took[f"{verb}, {FULL}"], took[f"{verb}, {EMPTY}"]
-        result.targets.append(held("backlog", f"{what}, {verb} / empty", one, other, LEAST, loop))
+        result.targets.append(held(subject, f"{what}, {verb} / empty", one, other, LEAST, loop))
     return result
 
 
-def targets(lives: dict[str, list[Life]], what: str, idle_s: float) -> Iterator[Target]:
+def targets(subject: str, lives: Lives, what: str) -> Iterator[Target]:
     full, empty = median(lives[FULL], "rss_mb"), median(lives[EMPTY], "rss_mb")
     more: Value = full if isinstance(full, str) or isinstance(empty, str) else full - empty
-    first_s, asked = median(lives[FULL], "first_s"), lives[FULL][0]["statements"]
+    first_s = median(lives[FULL], "first_s")
     for told, value, unit, limit in (
         ("memory beyond empty", more, "MB", 10.0),
         ("start to first run", first_s, "s", 0.5),
-        (f"at rest for {idle_s:g} s", asked, "statements", 0),
     ):
-        yield Target(subject="backlog", what=f"{what}, {told}", value=value, unit=unit, at_most=limit)
+        yield Target(subject=subject, what=f"{what}, {told}", value=value, unit=unit, at_most=limit)
 
 
-def figures(lives: dict[str, list[Life]], took: Times, full: str) -> Iterator[Figures]:
+def figures(subject: str, lives: Lives, took: Times, full: str) -> Iterator[Figures]:
     for name, title in ((FULL, full), (EMPTY, "none pending")):
         rows: list[tuple[str, str, Value]] = [
             ("memory", "MB", median(lives[name], "rss_mb")),
@@ -145,7 +156,7 @@ def figures(lives: dict[str, list[Life]], took: Times, full: str) -> Iterator[Fi
             ("drain", "/s", 1 / fast(took[f"drain, {name}"])),
         ]
         for what, unit, value in rows:
-            yield Figures(subject="backlog", what=f"{title}, {what}", unit=unit, values={RAPTOR: value})
+            yield Figures(subject=subject, what=f"{title}, {what}", unit=unit, values={RAPTOR: value})
 
 
 def median(lives: list[Life], key: str) -> float | str:

@@ -108,13 +108,13 @@ def raw_ms(path: Path, count: int) -> list[float]:
         raw.close()
 
 
+def picks() -> dict[str, Callable[[list[float]], float]]:
+    """What is told of many."""
+    return {"p50": partial(percentile, percent=50), "p99": partial(percentile, percent=99), "max": max}
+
+
 def figures(found: list[float], commits: list[float], what: str, loop: str) -> Iterator[Figures]:
-    picks: dict[str, Callable[[list[float]], float]] = {
-        "p50": partial(percentile, percent=50),
-        "p99": partial(percentile, percent=99),
-        "max": max,
-    }
-    for name, pick in picks.items():
+    for name, pick in picks().items():
         values: dict[str, Value] = {RAPTOR: pick(found), RAW_SQLITE: pick(commits)}
         yield Figures(subject="due", what=f"{what}, {name}", loop=loop, unit="ms", values=values)
 

@@ -9,6 +9,8 @@ from importlib import metadata
 from pathlib import Path
 
 from benchmarks import otp
+from benchmarks.postgres import node_peers
+from tests.servers import programs
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -23,6 +25,10 @@ def describe() -> dict[str, str]:
         "Huey": _version("huey"),
         "SQLite": sqlite3.sqlite_version,
         "OTP": otp.version(),
+        "PostgreSQL": f"{_postgres()}, psycopg {_version('psycopg')}",
+        "pgqueuer": f"{_version('pgqueuer')}, asyncpg {_version('asyncpg')}",
+        "Procrastinate": _version("procrastinate"),
+        **node_peers.versions(),
         "commit": _commit(),
         "load, at the start": load(),
     }
@@ -46,6 +52,14 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "not installed"
+
+
+def _postgres() -> str:
+    try:
+        told = subprocess.run([programs() / "postgres", "--version"], capture_output=True, text=True, check=True)
+    except (AssertionError, OSError, subprocess.CalledProcessError):
+        return "not installed"
+    return told.stdout.split()[2]
 
 
 def _commit() -> str:

@@ -20,6 +20,7 @@ from raptor.task import Task
 
 CHUNK = 1000
 LOOK_S = 0.002
+LOOK_SHARE = 1e-7  # seconds for a task: to look more often would cost a long drain more than it tells
 
 # Each of them a look at the end of an index, however many tasks there are.
 DUE = (
@@ -55,16 +56,21 @@ async def drain(node: Node, folder: Path, service: str, count: int) -> float:
     await fill(node, service, count)
     started = perf_counter()
     await node.call("queue", name="default", paused=False)
-    await emptied(folder)
+    await emptied(folder, count)
     return (perf_counter() - started) / count
 
 
-async def emptied(folder: Path) -> None:
+def look_s(count: int) -> float:
+    """How often to look at a drain of so many, on the event loop that drains: a hundredth of what it takes at best."""
+    return max(LOOK_S, count * LOOK_SHARE)
+
+
+async def emptied(folder: Path, count: int = 0) -> None:
     """Wait until all that was due is done, durably. Looked at beside the node, so that no service has to count."""
     with closing(reading(folder / "raptor.sqlite")) as connection:
         until = time()
         while _is(connection, DUE, until) or _is(connection, TAKEN):
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(look_s(count))
         assert not _is(connection, DEAD), "a task has failed"
 
 

@@ -27,9 +27,15 @@ RAW_SQLITE = "raw SQLite"
 HUEY = "Huey"
 POOL = "concurrent.futures"
 BARE = "bare process"
+RAW_PG = "raw PostgreSQL"
+PGQUEUER = "pgqueuer"
+PROCRASTINATE = "Procrastinate"
+GRAPHILE = "graphile-worker"
+PG_BOSS = "pg-boss"
 ACTORS = (RAPTOR, RAPTOR_ASYNC, QUEUE, PYKKA, PYKKA_APART, OTP)
 QUEUES = (RAPTOR_BLOCKING, RAW_SQLITE, HUEY)
-CONTESTANTS = (*ACTORS, RAW, *QUEUES, APS_SQLITE, APS_LATE, APS_MEMORY, IMPORTS, HEAP, POOL, BARE)
+ON_POSTGRES = (RAW_PG, PGQUEUER, PROCRASTINATE, GRAPHILE, PG_BOSS)
+CONTESTANTS = (*ACTORS, RAW, *QUEUES, *ON_POSTGRES, APS_SQLITE, APS_LATE, APS_MEMORY, IMPORTS, HEAP, POOL, BARE)
 
 Value: TypeAlias = float | str | None
 """A number, the reason why there is none, or None where none was meant to be."""
@@ -100,10 +106,11 @@ class Figures:
 
 @dataclass(kw_only=True)
 class Result:
-    """What one subject found."""
+    """What one subject found, or why nothing."""
 
     targets: list[Target] = field(default_factory=list[Target])
     figures: list[Figures] = field(default_factory=list[Figures])
+    absent: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(kw_only=True)
@@ -116,11 +123,15 @@ class Report(Result):
     def add(self, result: Result) -> None:
         self.targets += result.targets
         self.figures += result.figures
+        self.absent |= result.absent
 
     def as_json(self) -> str:
         targets = [asdict(target) | {"limit": target.limit, "verdict": target.verdict} for target in self.targets]
         figures = [asdict(figures) for figures in self.figures]
-        whole = {"machine": self.machine, "quick": self.quick, "targets": targets, "figures": figures}
+        whole = {
+            "machine": self.machine, "quick": self.quick, "targets": targets, "figures": figures,
+            "absent": self.absent,
+        }  # fmt: skip
         return json.dumps(whole, indent=2) + "\n"
 
     def show(self) -> None:
@@ -134,6 +145,8 @@ class Report(Result):
         )
         for subject, rows in groupby(self.figures, key=lambda row: row.subject):
             _show_figures(table, subject, list(rows))
+        if self.absent:
+            table("Not measured", ("what", "why"), self.absent.items())
         print(self._closing())
 
     def _closing(self) -> str:

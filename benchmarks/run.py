@@ -30,9 +30,10 @@ from benchmarks import (
     tick,
     wheel,
 )
+from benchmarks.postgres import subjects as postgres
 from benchmarks.report import Report, Result
 
-SUBJECTS: dict[str, Callable[[bool], Result]] = {
+SUBJECTS: dict[str, Callable[..., Result]] = {
     "call": call.measure,
     "cast": cast.measure,
     "memory": memory.measure,
@@ -50,7 +51,10 @@ SUBJECTS: dict[str, Callable[[bool], Result]] = {
     "backlog": backlog.measure,
     "functions": functions.measure,
     "churn": churn.measure,
+    **postgres.SUBJECTS,
 }
+
+LASTING = ("churn", "pg-churn")
 
 
 def read(arguments: list[str] | None) -> argparse.Namespace:
@@ -58,6 +62,7 @@ def read(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a few seconds: enough to see that it works, not to quote")
     parser.add_argument("--only", action="append", choices=SUBJECTS, metavar="NAME", help=", ".join(SUBJECTS))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
+    parser.add_argument("--seconds", type=float, metavar="S", help=f"how long {' and '.join(LASTING)} last")
     return parser.parse_args(arguments)
 
 
@@ -66,7 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
     report = Report(machine=machine.describe(), quick=asked.quick)
     for name in asked.only or SUBJECTS:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        report.add(SUBJECTS[name](asked.quick))
+        lasting = {"seconds": asked.seconds} if asked.seconds and name in LASTING else {}
+        report.add(SUBJECTS[name](asked.quick, **lasting))
     report.machine["load, at the end"] = machine.load()
     if asked.json:
         asked.json.write_text(report.as_json(), encoding="utf-8")

@@ -29,6 +29,7 @@ class Horizon:
         self._ends: dict[str, float] = {}  # in the order of their turns
         self._wheel: Wheel[tuple[str, float]] = Wheel(now)
         self._now = now
+        self._since = now  # what became due later than this may not have been seen in a far queue
         for name in names or ():
             self._add(name)
 
@@ -73,12 +74,13 @@ class Horizon:
     def advance(self, now: float) -> None:
         """What is due by now is hot."""
         if now < self._now:  # the clock was set back: what was due may not be any more
-            self.far.update(self._ends)
+            self._now = now
+            self._lose_sight(self._ends)
         self._now = now
         for name, due in self._wheel.advance(now):
             self.look_at(name)
             if due >= self._ends[name]:
-                self.far.add(name)
+                self._lose_sight((name,))
 
     def next(self) -> float | None:
         """When something is due, or has to be asked for."""
@@ -89,13 +91,17 @@ class Horizon:
         for name in names:
             self._ends[name] = self._ends.pop(name)
 
-    def ask(self) -> tuple[list[str], int]:
-        """The queues whose due times are to be asked for, and how many of them. What is heard meanwhile counts."""
+    def ask(self) -> tuple[list[str], float, int]:
+        """The queues whose due times are to be asked for, after which time, and how many of them.
+
+        That time is not now: what became due since they were last looked at was neither taken nor expected. What is
+        heard meanwhile counts.
+        """
         names = sorted(self.far)
         self.far.clear()
         for name in names:
             self._ends[name] = inf
-        return names, len(names) * max(FEW, DUE_TIMES // max(len(self._ends), 1))
+        return names, self._since, len(names) * max(FEW, DUE_TIMES // max(len(self._ends), 1))
 
     def told(self, names: Iterable[str], found: Sequence[tuple[str, float]], limit: int) -> None:
         """The answer to `ask`."""
@@ -109,7 +115,7 @@ class Horizon:
     def _expect(self, name: str, due: float, now: float) -> None:
         if due <= now:
             self.look_at(name)
-            self.far.add(name)  # of what comes after it nothing was said
+            self._lose_sight((name,))  # of what comes after it nothing was said
         else:
             self._end_at(name, due)
 
@@ -118,13 +124,18 @@ class Horizon:
             self._ends[name] = due
             self._wheel.add((name, due), due)
 
+    def _lose_sight(self, names: Iterable[str]) -> None:
+        """They are far from now on."""
+        self._since = min(self._since, self._now) if self.far else self._now
+        self.far.update(names)
+
     def _add(self, name: str) -> None:
         self._ends[name] = -inf
         self.look_at(name)
-        self.far.add(name)
+        self._lose_sight((name,))
 
     def _forget(self, now: float) -> None:
         """Too much was heard, each earlier than the last: begin anew."""
         self._wheel = Wheel(now)
         self.look_at_all()
-        self.far.update(self._ends)
+        self._lose_sight(self._ends)

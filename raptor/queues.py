@@ -79,7 +79,7 @@ class Queue:
             self._horizon.advance(now)
             wants = self._wants(room)
             if not wants:
-                await self._sleep(now)
+                await self._sleep()
             elif units := await self._take(wants, room, now):
                 return units
         return []
@@ -271,11 +271,11 @@ class Queue:
 
     # Waiting
 
-    async def _sleep(self, now: float) -> None:
+    async def _sleep(self) -> None:
         """Until something is due by the wheel, or is told. Nothing is asked of the store meanwhile."""
         if self._horizon.far:
-            names, limit = self._horizon.ask()
-            found = await self._clerk.durably(lambda: self._store.upcoming(names, after=now, limit=limit))
+            names, since, limit = self._horizon.ask()
+            found = await self._clerk.durably(lambda: self._store.upcoming(names, after=since, limit=limit))
             self._horizon.told(names, found, limit)
         until = self._horizon.next()
         if self._wake.is_set():

@@ -28,7 +28,7 @@ class Server:
         self.folder = scratch()
         self.port = spare_port()
         self.data = self.folder / "data"
-        self._bin = _programs()
+        self._bin = programs()
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -128,7 +128,7 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
 
 
-def _programs() -> Path:
+def programs() -> Path:
     """The newest that is installed, or the wheel's."""
     found: Iterable[Path] = Path("/usr/lib/postgresql").glob("*/bin/postgres")
     newest = max(found, key=lambda path: int(path.parts[4]), default=None)

@@ -30,8 +30,8 @@ def look(horizon: Horizon, stock: Stock, now: float) -> list[tuple[str, float]]:
     hot, horizon.hot = set(horizon.hot), set()
     taken = stock.take(hot, now)
     if horizon.far:
-        names, limit = horizon.ask()
-        horizon.told(names, stock.upcoming(names, now, limit), limit)
+        names, since, limit = horizon.ask()
+        horizon.told(names, stock.upcoming(names, since, limit), limit)
     return taken
 
 
@@ -94,6 +94,22 @@ def test_what_lies_behind_the_horizon_is_asked_for_in_time() -> None:
         now = max(now, following)
     assert len(seen) == 3002
     assert not stock.ready
+
+
+def test_what_becomes_due_between_the_taking_and_the_asking_is_seen() -> None:
+    horizon, stock = Horizon(0.0, ["a"]), Stock()
+    look(horizon, stock, 0.0)
+    stock.ready = [("a", 1.0), ("a", 2.0)]
+    horizon.hear({"a": 1.0}, 0.0)
+    horizon.hear({"a": 2.0}, 0.0)
+    horizon.advance(1.0)
+    hot, horizon.hot = set(horizon.hot), set()
+    assert stock.take(hot, 1.0) == [("a", 1.0)]
+    horizon.advance(3.0)  # it took its time
+    assert look(horizon, stock, 3.0) == []
+    following = horizon.next()
+    assert following is not None
+    assert look(horizon, stock, max(3.0, following)) == [("a", 2.0)]
 
 
 def test_a_clock_that_is_set_back_asks_anew() -> None:
