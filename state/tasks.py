@@ -87,7 +87,7 @@ def put_all(connection: Connection, puts: Sequence[Put], first: int) -> list[lis
     """Store them under ids from `first` on, which nobody else uses; those that need nothing else in few statements."""
     answers: list[list[Receipt]] = []
     plain: list[tuple[Any, ...]] = []
-    number = first - 1
+    number = last = first - 1
     for tasks, now, replace, after in puts:
         placed: list[Receipt] = []
         for place, task in enumerate(tasks):
@@ -95,6 +95,7 @@ def put_all(connection: Connection, puts: Sequence[Put], first: int) -> list[lis
             if task.key is not None:
                 before = after[place] if after else 0
                 placed.append(_put_keyed(connection, task, number, now, replace, before))
+                last = max(last, placed[-1].id)
                 continue
             whole = _needs_whole(task)
             row = _row(task, number, now, whole)
@@ -103,13 +104,15 @@ def put_all(connection: Connection, puts: Sequence[Put], first: int) -> list[lis
             else:
                 plain.append(row)
             placed.append(Receipt(number, True))
+            last = number
         answers.append(placed)
     rest = len(plain) % AT_ONCE
     for start in range(rest, len(plain), AT_ONCE):
         connection.execute(PLAIN_MANY, [value for row in plain[start : start + AT_ONCE] for value in row])
     if rest:
         connection.executemany(PLAIN, plain[:rest])
-    connection.execute("UPDATE stamp SET task = ?", (number,))
+    if last >= first:
+        connection.execute("UPDATE stamp SET task = ?", (last,))
     return answers
 
 
