@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres import pg_address, server_url
+from tests.postgres import own_server, pg_address, server_url
 
-__all__ = ["pg_address", "server_url"]
+__all__ = ["own_server", "pg_address", "server_url"]
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
