@@ -39,9 +39,10 @@ class Catalogue(Mapping[str, Service]):
 
     def find(self, name: str) -> Service:
         """The service of that name; an unknown one is refused with the close names."""
-        if name not in self:
+        one = self._placed.get(name) or self._builtin.get(name)
+        if one is None:
             raise NoSuchName("service", name, self._placed, hint="`raptor status` lists them")
-        return self[name]
+        return one.service
 
     def where(self, name: str) -> str:
         """The place of its definition, for people."""

@@ -17,8 +17,8 @@ FEW = 10  # of each queue, at least
 class Horizon:
     """The queues of a worker, in the order of their turns.
 
-    `hot` ones may have something due; `doubtful` ones something that runs apart; of `far` ones the store is asked what
-    comes next. Up to the end of its horizon each due time of a queue is in the wheel.
+    `hot` ones may have something due; `doubtful` ones have something that runs apart; of `far` ones the store is asked
+    what comes next. Up to the end of its horizon each due time of a queue is in the wheel.
     """
 
     def __init__(self, now: float, names: Iterable[str] | None = None) -> None:
@@ -62,11 +62,9 @@ class Horizon:
     def look_at(self, name: str) -> None:
         """Whatever it has may be taken now."""
         self.hot.add(name)
-        self.doubtful.add(name)
 
     def look_at_all(self) -> None:
         self.hot.update(self._ends)
-        self.doubtful.update(self._ends)
 
     def wait(self, name: str, until: float) -> None:
         """Its rate is used up until then."""

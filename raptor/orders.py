@@ -146,8 +146,6 @@ def _span(order: Order, name: str) -> float | None:
     value: Any = order.get(name)
     if value is None:
         return None
-    if type(value) is float and 0 <= value <= LONGEST_S:
-        return value
     try:
         return float(value) if _is_span(value) else 0.0 if value in ("0", "0s") else seconds(value)
     except BadInput as error:

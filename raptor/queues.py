@@ -55,7 +55,6 @@ class Queue:
         self._busy: Counter[str] = Counter()  # units that run, of each queue
         self._suspects = 0  # of them
         self._settling: dict[asyncio.Future[None], list[tuple[Assignment, Result]]] = {}  # by page
-        self._apart_next = True
         self._sizes: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._stopping = False
@@ -167,11 +166,9 @@ class Queue:
         lines = [self._workshop.line(name) for name in horizon.names if name in horizon.hot or name in horizon.doubtful]
         lines = [line for line in lines if not line.paused and self._lanes(line) > 0]
         apart = None if self._suspects else next((line for line in lines if line.name in horizon.doubtful), None)
-        lines = [line for line in lines if line.name in horizon.hot]
-        if apart is not None and lines:  # by turns: together they might give more than there is room for
-            self._apart_next = not self._apart_next
-        if apart is not None and (self._apart_next or not lines):  # one at a time
+        if apart is not None:  # alone: together with others it might give more than there is room for
             return [_want(apart, 1, suspects=True)]
+        lines = [line for line in lines if line.name in horizon.hot]
         for place, line in enumerate(lines):
             share = min(room, max(line.batch_size, room // (len(lines) - place)), self._lanes(line))
             if share > 0:
@@ -199,6 +196,7 @@ class Queue:
                 horizon.wait(want.queue, taken.spent[want.queue])
             elif counts[want.queue, want.suspects] >= want.room:
                 (horizon.doubtful if want.suspects else horizon.hot).add(want.queue)
+        horizon.doubtful |= taken.suspects
         horizon.served({task.queue for task in taken.tasks})
         try:
             return await self._assign(taken.tasks, room, now)

@@ -95,7 +95,7 @@ def move(task: Task, verdict: Verdict, result: Result, now: float, *, keep_done:
     state = ENDS[tag]
     if state is DONE_STATE:
         return Move(
-            id=task.id, fence=task.fence, queue=task.queue, state=state, due=task.due, attempts=task.attempts,
+            id=task.id, fence=task.fence, queue=task.queue, state=state, attempts=task.attempts,
             previous=task.previous, started=task.started, ended=now, output=_output(result.value),
             history=task.history, keep=keep_done,
             successor=None if task.timing is None else _next(task, task.timing, now),
@@ -110,7 +110,7 @@ def move(task: Task, verdict: Verdict, result: Result, now: float, *, keep_done:
         fence=task.fence,
         queue=task.queue,
         state=state,
-        due=verdict.at if isinstance(verdict, Retry | Again) else task.due,
+        due=verdict.at if isinstance(verdict, Retry | Again) else None,
         attempts=task.attempts + (ran and tag in ("retry", "failed")),
         previous=task.due if came_back and ran else task.previous,
         started=task.started if ran and tag != "again" else None,

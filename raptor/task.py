@@ -129,6 +129,7 @@ MOVES: dict[State, dict[str, State]] = {
 }
 """What may become of a task: from a state, by a verb or the tag of a verdict, to a state. There are no other moves."""
 
+READY = State.READY  # looked up once: an enum's members are slow to find
 PENDING = (State.READY, State.TAKEN)
 ENDED = (State.DONE, State.DEAD, State.CANCELLED)
 
@@ -192,7 +193,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     fence: int
     queue: str
     state: State
-    due: float
+    due: float | None = None  # when it is ready again; None: as it was
     attempts: int
     previous: float | None = None
     started: float | None = None
@@ -209,5 +210,5 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def ready(self) -> list[tuple[str, float]]:
         """Queue and due time of what may be taken by it."""
-        back = [(self.queue, self.due)] if self.state is State.READY else []
+        back = [(self.queue, self.due)] if self.state is READY and self.due is not None else []
         return back if self.successor is None else [*back, (self.successor.queue, self.successor.due)]

@@ -51,10 +51,14 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Taken(NamedTuple):
-    """What was taken, in the order of its queues and of (priority, due, id), and until when a rate is used up."""
+    """What was taken, in the order of its queues and of (priority, due, id), and until when a rate is used up.
+
+    `suspects` are queues of whose other tasks some were wanted, and that have suspects due as well.
+    """
 
     tasks: list[Task]
     spent: Mapping[str, float]
+    suspects: frozenset[str] = frozenset()
 
 
 class Hold(NamedTuple):

@@ -182,8 +182,12 @@ class _Connection(SqliteMultithread):
             case "--close--":
                 return Close(answer)
             case "--commit--":
-                return Batch([Work(one_by_one, lambda _: (), writes=False)], answer)
+                return Batch([Work(one_by_one, _nothing, writes=False)], answer)
             case _:
                 # CREATE IF NOT EXISTS is its first word to every file: an opening, which must not wait for room.
                 opens = statement[:6] == "CREATE"
                 return Batch([Work(one_by_one, do, writes=statement[:6] != "SELECT", result=opens)], answer)
+
+
+def _nothing(connection: Connection) -> tuple[()]:
+    return ()

@@ -42,7 +42,7 @@ MOVED = (
     "state", "attempts", "previous", "started", "ended", "output", "error", "reason", "deaths", "suspect", "history",
 )  # fmt: skip
 _SETTLE = f"UPDATE task SET {', '.join(f'{name} = ?' for name in MOVED)}, owner = NULL, lease = NULL, unwanted = 0"
-SETTLE = f"{_SETTLE}, due = ? WHERE state = 'taken' AND fence = ? AND id = ?"
+SETTLE = f"{_SETTLE}, due = coalesce(?, due) WHERE state = 'taken' AND fence = ? AND id = ?"
 SETTLE_ALIKE = f"{_SETTLE} WHERE state = 'taken' AND fence = ? AND id IN (SELECT value FROM json_each(?))"
 AT_ONCE = 100  # rows in one statement
 PLAIN = (
@@ -113,6 +113,9 @@ def put_all(connection: Connection, puts: Sequence[Put], first: int) -> list[lis
     return answers
 
 
+SUSPECTS = "SELECT EXISTS (SELECT 1 FROM task WHERE state = 'ready' AND queue = ? AND suspect = 1 AND due <= ?)"
+
+
 def take(connection: Connection, want: Want, owner: str, now: float) -> tuple[list[Task], float | None]:
     """What one queue gives; -> the tasks, and when its rate allows more, if that is what held it back."""
     room = want.room
@@ -140,24 +143,31 @@ def take(connection: Connection, want: Want, owner: str, now: float) -> tuple[li
 def take_all(connection: Connection, wants: Sequence[Want], owner: str, now: float) -> Taken:
     tasks: list[Task] = []
     spent: dict[str, float] = {}
+    doubtful: list[str] = []
     for want in wants:
         found, more_at = take(connection, want, owner, now)
         tasks += found
         if more_at is not None:
             spent[want.queue] = more_at
-    return Taken(tasks, spent)
+        if not want.suspects and connection.execute(SUSPECTS, (want.queue, now)).fetchone()[0]:
+            doubtful.append(want.queue)
+    return Taken(tasks, spent, frozenset(doubtful))
 
 
 def settle(connection: Connection, moves: Sequence[Move], first: int, now: float) -> frozenset[int]:
     """Those that are still ours move on; successors are stored under ids from `first` on."""
     alike: defaultdict[tuple[Any, ...], list[Move]] = defaultdict(list)
-    for move in moves:
-        alike[_settled(move)].append(move)
     refused: list[Move] = []
     others: list[tuple[Move, tuple[Any, ...]]] = []
+    for move in moves:
+        row = _settled(move)
+        if move.due is None:
+            alike[row].append(move)
+        else:
+            others.append((move, (*row[:-1], move.due, row[-1], move.id)))
     for row, group in alike.items():
-        if len(group) == 1 or group[0].state is State.READY or not _end_alike(connection, row, group):
-            others += [(move, (*row[:-1], move.due, row[-1], move.id)) for move in group]
+        if len(group) == 1 or not _end_alike(connection, row, group):
+            others += [(move, (*row[:-1], None, row[-1], move.id)) for move in group]
     if others and not _all_settled(connection, [row for _, row in others]):
         refused = [move for move, row in others if not connection.execute(SETTLE, row).rowcount]
     moved = [move for move in moves if not any(move is one for one in refused)] if refused else moves

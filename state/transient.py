@@ -50,7 +50,8 @@ class TransientTasks:
             if more_at is not None and len(found) == max(room, 0):
                 spent[want.queue] = more_at
             tasks += found
-        return Taken(tasks, spent)
+        others = [want for want in wants if not want.suspects]
+        return Taken(tasks, spent, frozenset(want.queue for want in others if self._has_suspects(want.queue, now)))
 
     async def settle(self, moves: Sequence[Move], *, now: float) -> frozenset[int]:
         check(move.successor for move in moves if move.successor is not None)
@@ -64,10 +65,10 @@ class TransientTasks:
             moved.append(move)
             self._store(
                 replaced(
-                    task, state=move.state, due=move.due, attempts=move.attempts, previous=move.previous,
-                    started=move.started, ended=move.ended, output=move.output, error=move.error, reason=move.reason,
-                    deaths=move.deaths, suspect=move.suspect, history=move.history, owner=None, lease=None,
-                    unwanted=False,
+                    task, state=move.state, due=task.due if move.due is None else move.due, attempts=move.attempts,
+                    previous=move.previous, started=move.started, ended=move.ended, output=move.output,
+                    error=move.error, reason=move.reason, deaths=move.deaths, suspect=move.suspect,
+                    history=move.history, owner=None, lease=None, unwanted=False,
                 )
             )  # fmt: skip
         for move in moved:
@@ -219,15 +220,26 @@ class TransientTasks:
 
     def _due(self, want: Want, now: float, room: int) -> Iterator[Task]:
         for priority in range(10):
-            heap = self._ready[want.queue, want.suspects, priority]
-            while room > 0 and heap and heap[0][0] <= now:
-                due, id = heapq.heappop(heap)
-                task = self._tasks.get(id)
-                if task is None or task.state is not State.READY:
-                    continue
-                if (task.queue, task.suspect, task.priority, task.due) == (want.queue, want.suspects, priority, due):
-                    room -= 1
-                    yield task
+            while room > 0 and (task := self._first(want.queue, want.suspects, priority, now)) is not None:
+                heapq.heappop(self._ready[want.queue, want.suspects, priority])
+                room -= 1
+                yield task
+
+    def _has_suspects(self, queue: str, now: float) -> bool:
+        return any(self._first(queue, True, priority, now) is not None for priority in range(10))
+
+    def _first(self, queue: str, suspect: bool, priority: int, now: float) -> Task | None:
+        """The first that is due, still in its heap; entries of the past before it go."""
+        lane = (queue, suspect, priority)
+        heap = self._ready.get(lane, [])
+        while heap and heap[0][0] <= now:
+            due, id = heap[0]
+            task = self._tasks.get(id)
+            known = None if task is None else (task.state, task.queue, task.suspect, task.priority, task.due)
+            if known == (State.READY, *lane, due):
+                return task
+            heapq.heappop(heap)
+        return None
 
     def _give(self, task: Task, want: Want, owner: str, now: float) -> Task:
         given = replaced(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import psycopg
 from psycopg import errors
@@ -48,6 +48,7 @@ class Transaction:
     def __init__(self, pipe: Pipe, schema: str) -> None:
         self._pipe = pipe
         self._schema = schema
+        self._sealed: Answer | None = None
         self.notes: list[str] = []  # told to all nodes with the commit
 
     def tell(self, news: Mapping[str, float]) -> None:
@@ -62,7 +63,21 @@ class Transaction:
 
     async def send(self, statement: str, values: Values = ()) -> Answer:
         """Without waiting for its answer."""
+        self._sealed = None
         return await self._pipe.send(named(statement, self._schema), values)
+
+    async def seal(self) -> None:
+        """Say that this was all, until more is sent: it goes out with the rest."""
+        notes, self.notes = self.notes, []
+        self._sealed = await self._pipe.send(named(SEAL, self._schema), (notes,))
+
+    async def number(self) -> str | None:
+        """What the server knows the transaction by, if it writes."""
+        if self._sealed is None or self.notes:
+            await self.seal()
+        assert self._sealed is not None
+        ((number, _),) = await self._sealed.fetchall()
+        return cast("str | None", number)
 
     async def rows(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
         return await (await self.send(statement, values)).fetchall()
@@ -241,7 +256,7 @@ class Lane:
             async with asyncio.timeout(CALL_S):
                 answers = await self._answers(transaction, calls)
                 if self._role != READER:
-                    ((number, _),) = await transaction.rows(SEAL, (transaction.notes,))
+                    number = await transaction.number()
                 await pipe.commit()
         except Exception as error:
             if number is not None and is_lost(error):
@@ -275,6 +290,8 @@ class Lane:
         if merged and merged[0].merge is not None:
             together = await merged[0].merge(transaction, [call.given for call in merged])
         finishing = [(call, await call.send(transaction)) for call in calls if call.merge is None]
+        if self._role != READER:
+            await transaction.seal()
         found = dict(zip(merged, await together(), strict=True)) if together is not None else {}
         found |= {call: await finish() for call, finish in finishing}
         return [found[call] for call in calls]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from raptor.state.postgres.lane import Finish, Transaction
 from raptor.state.postgres.pipe import Answer
 from raptor.state.postgres.putting import earliest, lock_keys, send_in_order
 from raptor.state.postgres.wire import (
+    EPOCH,
     INT2,
     INT4,
     INT8,
@@ -21,7 +23,6 @@ from raptor.state.postgres.wire import (
     Column,
     Time,
     at,
-    maybe,
     not_before,
     reached,
     seconds,
@@ -29,6 +30,7 @@ from raptor.state.postgres.wire import (
 from raptor.task import Move, State, Task, Try
 
 STATES = list(State)
+TAKEN = State.TAKEN  # looked up once: an enum's members are slow to find
 _CODES = {state: code for code, state in enumerate(STATES, 1)}
 _NAMES = ", ".join(f"'{state}'" for state in STATES)
 
@@ -37,14 +39,37 @@ COLUMNS = (
     " t.max_attempts, t.key, t.key_until, t.parent, t.active_s, t.timeout_s, t.timing, t.started, t.previous, t.ended,"
     " t.output, t.error, t.reason, t.history, t.fence, t.lease, t.deaths, t.suspect"
 )
+_RARE = (
+    "key", "key_until", "parent", "active_s", "timeout_s", "timing", "previous", "ended", "output", "error", "history",
+    "body",
+)  # fmt: skip
+
+
+def _micros(column: str) -> str:
+    return f"round(extract(epoch FROM t.{column}) * 1000000)::bigint"
+
+
+# What nearly all have, and the rest as one value that nearly none has: each column of each row costs on both sides.
+GIVEN = (
+    "t.id, t.service, t.data::text, t.priority, t.due, t.created, t.attempts, t.max_attempts, t.fence,"
+    f" CASE WHEN {' AND '.join(f't.{name} IS NULL' for name in _RARE)} AND t.reason = '' AND t.deaths = 0 THEN NULL"
+    f" ELSE json_build_array(t.key, {_micros('key_until')}, t.parent, t.active_s, t.timeout_s, t.timing,"
+    f" {_micros('previous')}, {_micros('ended')}, t.output, t.error, t.history, translate(encode(t.body, 'base64'),"
+    " E'\\n', ''), t.encoding, t.reason, t.deaths)::text END"
+)
 _DUE = (
-    "SELECT id FROM (SELECT id FROM raptor.task WHERE state = 'ready' AND queue = %(queue)s AND suspect = %(suspects)s"
-    " AND priority = {} AND due <= %(now)s ORDER BY due, id LIMIT %(room)s FOR UPDATE SKIP LOCKED) AS p{}"
+    "SELECT ctid FROM (SELECT ctid FROM raptor.task WHERE state = 'ready' AND queue = %(queue)s"
+    " AND suspect = %(suspects)s AND priority = {} AND due <= %(now)s ORDER BY due, id LIMIT %(room)s"
+    " FOR UPDATE SKIP LOCKED) AS p{}"
 )
 TAKE = (
     f"WITH due AS MATERIALIZED ({' UNION ALL '.join(_DUE.format(p, p) for p in range(10))} LIMIT %(room)s)"
     " UPDATE raptor.task AS t SET state = 'taken', fence = t.fence + 1, owner = %(owner)s, lease = %(lease)s,"
-    f" started = %(now)s WHERE t.id = ANY(ARRAY(SELECT id FROM due)) RETURNING {COLUMNS}"
+    f" started = %(now)s WHERE t.ctid = ANY(ARRAY(SELECT ctid FROM due)) RETURNING {GIVEN}"
+)
+SUSPECTS = (
+    "SELECT q FROM unnest(%s::text[]) AS q WHERE EXISTS (SELECT 1 FROM raptor.task AS t WHERE t.state = 'ready'"
+    " AND t.queue = q AND t.suspect AND t.due <= %s)"
 )
 LOCK_PACE = (
     "INSERT INTO raptor.pace (queue) SELECT unnest(%s::text[]) ON CONFLICT DO NOTHING",
@@ -72,11 +97,18 @@ _MOVES = _MINE.format(
     ),
 )
 SETTLE = (
-    f"{_MOVES} UPDATE raptor.task AS t SET state = (ARRAY[{_NAMES}])[m.state], due = m.due, attempts = m.attempts,"
-    " previous = m.previous, started = m.started, ended = m.ended, output = m.output, error = m.error,"
-    " reason = coalesce(m.reason, ''), deaths = coalesce(m.deaths, 0), suspect = coalesce(m.suspect, 0) = 1,"
-    " history = m.history, owner = NULL, lease = NULL, unwanted = false"
+    f"{_MOVES} UPDATE raptor.task AS t SET state = (ARRAY[{_NAMES}])[m.state], due = coalesce(m.due, t.due),"
+    " attempts = m.attempts, previous = m.previous, started = m.started, ended = m.ended, output = m.output,"
+    " error = m.error, reason = coalesce(m.reason, ''), deaths = coalesce(m.deaths, 0),"
+    " suspect = coalesce(m.suspect, 0) = 1, history = m.history, owner = NULL, lease = NULL, unwanted = false"
     " FROM mine AS m WHERE t.ctid = m.place RETURNING t.id"
+)
+# Of tasks that end with the same values, one statement has them once. In the order of the ids, too.
+ALIKE = (
+    "UPDATE raptor.task AS t SET state = %s, attempts = %s, previous = %s::timestamptz, started = %s::timestamptz,"
+    " ended = %s::timestamptz, output = %s::text, error = %s::text, reason = %s, deaths = %s, suspect = %s,"
+    " history = %s::text, owner = NULL, lease = NULL, unwanted = false"
+    " WHERE t.id = ANY(%s::bigint[]) AND t.fence = %s AND t.state || '' = 'taken' RETURNING t.id"
 )
 FORGET = f"{_HOLDS} DELETE FROM raptor.task AS t USING mine AS m WHERE t.ctid = m.place RETURNING t.id"
 EXTEND = (
@@ -84,25 +116,37 @@ EXTEND = (
     " RETURNING t.id, t.unwanted"
 )
 
+_rare = msgspec.json.Decoder(
+    tuple[
+        str | None, int | None, int | None, float | None, float | None, str | None, int | None, int | None, str | None,
+        str | None, str | None, bytes | None, str | None, str, int,
+    ]
+)  # fmt: skip
 _tries = msgspec.json.Decoder(tuple[Try, ...])
 _starts = msgspec.json.Decoder(Starts)
 
 
 async def send_take(transaction: Transaction, wants: Sequence[Want], owner: str, now: float) -> Finish[Taken]:
     limited = sorted({want.queue for want in wants if want.concurrency is not None or want.rate is not None})
+    others = [want.queue for want in wants if not want.suspects]
+    suspects = await transaction.send(SUSPECTS, (others, Time(reached(now)))) if others else None
     if limited:
-        answer = await _take_limited(transaction, wants, owner, now, limited)
-        return lambda: _given(answer)
-    cursors = [await transaction.send(TAKE, _wanted(want, want.room, owner, now)) for want in wants if want.room > 0]
+        given = await _take_limited(transaction, wants, owner, now, limited)
+        cursors: list[tuple[Want, Answer]] = []
+    else:
+        given = Taken([], {})
+        cursors = [
+            (want, await transaction.send(TAKE, _wanted(want, want.room, owner, now)))
+            for want in wants
+            if want.room > 0
+        ]
 
     async def finish() -> Taken:
-        return Taken([task for cursor in cursors for task in _in_order(await cursor.fetchall(), owner)], {})
+        doubtful = [] if suspects is None else await suspects.fetchall()
+        tasks = [task for want, cursor in cursors for task in _in_order(await cursor.fetchall(), want, owner, now)]
+        return Taken(given.tasks or tasks, given.spent, frozenset(row[0] for row in doubtful))
 
     return finish
-
-
-async def _given(answer: Taken) -> Taken:
-    return answer
 
 
 async def _take_limited(
@@ -130,7 +174,7 @@ async def _take_limited(
             await transaction.send(PACE, (msgspec.json.encode(paces[want.queue]).decode(), want.queue))
         if more_at is not None and len(rows) >= max(room, 0):
             spent[want.queue] = more_at
-        tasks += _in_order(rows, owner)
+        tasks += _in_order(rows, want, owner, now)
     return Taken(tasks, spent)
 
 
@@ -152,7 +196,10 @@ async def send_settle(transaction: Transaction, moves: Sequence[Move], now: floa
     if any(move.successor is not None for move in ordered):
         await lock_keys(transaction, [move.successor for move in ordered if move.successor is not None])
     cursors: list[Answer] = []
-    if kept:
+    alike = _alike(kept)
+    if alike is not None:
+        cursors.append(await transaction.send(ALIKE, alike))
+    elif kept:
         cursors.append(await transaction.send(SETTLE, _settled(kept)))
     if gone:
         holds = (Column(INT8, [move.id for move in gone]), Column(INT8, [move.fence for move in gone]))
@@ -179,6 +226,32 @@ async def send_settle(transaction: Transaction, moves: Sequence[Move], now: floa
     return finish
 
 
+def _alike(moves: Sequence[Move]) -> tuple[Any, ...] | None:
+    """The values of all of them; None where they differ, or come back each at a time of its own."""
+    if not moves or any(move.due is not None for move in moves):
+        return None
+
+    def values(move: Move) -> tuple[Any, ...]:
+        return (
+            move.state, move.attempts, move.previous, move.started, move.ended, move.output, move.error, move.reason,
+            move.deaths, move.suspect, move.history, move.fence,
+        )  # fmt: skip
+
+    first, common = moves[0], values(moves[0])
+    if any(values(move) != common for move in moves[1:]):
+        return None
+
+    def time(value: float | None) -> Time | None:
+        return None if value is None else Time(at(value))
+
+    return (
+        str(first.state), first.attempts, time(first.previous), time(first.started), time(first.ended), first.output,
+        first.error, first.reason, first.deaths, first.suspect,
+        msgspec.json.encode(first.history).decode() if first.history else None,
+        Column(INT8, [move.id for move in moves]), first.fence,
+    )  # fmt: skip
+
+
 def _settled(moves: Sequence[Move]) -> tuple[Any, ...]:
     def times(values: list[float | None]) -> Column | None:
         if all(value is None for value in values):
@@ -193,7 +266,7 @@ def _settled(moves: Sequence[Move]) -> tuple[Any, ...]:
         Column(INT8, [move.id for move in moves]),
         Column(INT8, [move.fence for move in moves]),
         Column(INT2, [_CODES[move.state] for move in moves]),
-        Column(TIME, [not_before(move.due) for move in moves]),
+        Column(TIME, [None if move.due is None else not_before(move.due) for move in moves]),
         Column(INT4, [move.attempts for move in moves]),
         times([move.previous for move in moves]),
         times([move.started for move in moves]),
@@ -220,33 +293,34 @@ async def send_extend(transaction: Transaction, holds: Sequence[Hold], until: fl
     return finish
 
 
-def _in_order(rows: list[tuple[Any, ...]], owner: str) -> list[Task]:
-    rows.sort(key=lambda row: (row[6], row[7], row[0]))
-    return [_taken(row, owner) for row in rows]
-
-
-def _taken(row: tuple[Any, ...], owner: str) -> Task:
-    (id, queue, service, data, body, encoding, priority, due, created, attempts, max_attempts, key, key_until, parent,
-     active_s, timeout_s, timing, begun, previous, ended, output, error, reason, history, fence, lease, deaths,
-     suspect) = row  # fmt: skip
-    if data is None:
-        data = read_body(body, encoding)
-    if key is key_until is parent is active_s is timeout_s is timing is previous is ended is history is None:
-        return Task(  # as nearly all are
-            id=id, queue=queue, service=service, data=data, state=State.TAKEN, priority=priority, due=seconds(due),
-            created=seconds(created), attempts=attempts, max_attempts=max_attempts, started=seconds(begun),
-            output=output, error=error, reason=reason, fence=fence, owner=owner, lease=seconds(lease), deaths=deaths,
-            suspect=suspect,
+def _in_order(rows: list[tuple[Any, ...]], want: Want, owner: str, now: float) -> list[Task]:
+    rows.sort(key=itemgetter(3, 4, 0))
+    begun, lease = seconds(reached(now)), seconds(at(now + want.lease_s))
+    given: list[Task] = []
+    for id, service, data, priority, due, created, attempts, max_attempts, fence, rare in rows:
+        task = Task(
+            id=id, queue=want.queue, service=service, data=data, state=TAKEN, priority=priority,
+            due=(due + EPOCH) / 1e6, created=(created + EPOCH) / 1e6, attempts=attempts, max_attempts=max_attempts,
+            started=begun, fence=fence, owner=owner, lease=lease, suspect=want.suspects,
         )  # fmt: skip
+        given.append(task if rare is None else _with_rare(task, rare))
+    return given
+
+
+def _with_rare(task: Task, text: str) -> Task:
+    (key, until, parent, active_s, timeout_s, timing, previous, ended, output, error, history, body, encoding, reason,
+     deaths) = _rare.decode(text)  # fmt: skip
     tries = read_history(history)
-    return Task(
-        id=id, queue=queue, service=service, data=data, state=State.TAKEN, priority=priority, due=seconds(due),
-        created=seconds(created), attempts=attempts, max_attempts=max_attempts, key=key, key_until=maybe(key_until),
-        parent=parent, active_s=active_s, timeout_s=timeout_s, timing=timing, started=maybe(begun),
-        previous=maybe(previous), ended=maybe(ended), output=output, error=error, history=tries or (), fence=fence,
-        owner=owner, lease=maybe(lease), deaths=deaths, suspect=suspect,
-        reason=reason if tries is not None else "damaged",
+    return msgspec.structs.replace(
+        task, data=task.data if body is None else read_body(body, encoding), key=key, key_until=_epoch(until),
+        parent=parent, active_s=active_s, timeout_s=timeout_s, timing=timing, previous=_epoch(previous),
+        ended=_epoch(ended), output=output, error=error, history=tries or (), deaths=deaths,
+        reason="damaged" if tries is None else reason,
     )  # fmt: skip
+
+
+def _epoch(micros: int | None) -> float | None:
+    return None if micros is None else micros / 1e6
 
 
 def read_body(body: bytes, encoding: str | None) -> str | bytes:

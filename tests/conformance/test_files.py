@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 
 import pytest
 
 from raptor.clock import Clock
 from raptor.errors import RefusedState
-from raptor.state.base import Query, Store, Want
+from raptor.state.base import Query, Receipt, Store, Want
 from raptor.state.files import ReadStore
 from raptor.state.home import Home
 from raptor.task import Task
@@ -83,3 +83,14 @@ async def test_a_damaged_task_is_given_as_damaged_and_holds_up_nobody(files: Fil
 def test_raptor_itself_needs_no_pytest() -> None:
     program = "import sys; sys.modules['pytest'] = sys.modules['hypothesis'] = None; import raptor.node, raptor.testing"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+async def test_of_puts_that_share_a_commit_one_that_cannot_be_stored_fails_alone(files: Files) -> None:
+    def put(data: str) -> Awaitable[list[Receipt]]:
+        return files.store.put([Task(service="work", due=1.0, data=data)], now=1.0)
+
+    answers = await asyncio.gather(put('"a"'), put('"\ud800"'), put('"b"'), return_exceptions=True)
+    assert isinstance(answers[1], UnicodeEncodeError)
+    found = await files.store.find(Query())
+    assert [task.data for task in found] == ['"a"', '"b"']
+    assert [task.id for task in found] == [answer[0].id for answer in (answers[0], answers[2])]  # type: ignore[index]

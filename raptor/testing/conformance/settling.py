@@ -29,6 +29,20 @@ class TestSettle:
         right = replaced(given, state=VERDICTS[verdict], owner=None, lease=None, **moved)
         assert await rows(store) == [right]
 
+    async def test_tasks_that_end_alike_keep_their_own_due_times(self, store: Store) -> None:
+        given = await taken(store, *(task(due=NOW - number) for number in range(5)))
+        over = [move(one, State.DONE, due=None, ended=NOW + 1) for one in given]
+        assert await store.settle(over, now=NOW + 1) == frozenset()
+        right = [replaced(one, state=State.DONE, owner=None, lease=None, ended=NOW + 1) for one in given]
+        assert await rows(store) == sorted(right, key=lambda one: one.id)
+
+    async def test_of_tasks_that_end_alike_only_the_stale_one_is_refused(self, store: Store) -> None:
+        given = await taken(store, *(task() for _ in range(4)))
+        over = [move(one, State.DONE, due=None, ended=NOW) for one in given]
+        await store.settle([over[2]], now=NOW)
+        assert await store.settle(over, now=NOW) == {given[2].id}
+        assert [one.state for one in await rows(store)] == [State.DONE] * 4
+
     @pytest.mark.spec("003-05", "003-14", "003-15", "R3-01")
     async def test_a_retry_in_the_past_is_there_at_once(self, store: Store) -> None:
         (given,) = await taken(store, task(due=NOW - 3))

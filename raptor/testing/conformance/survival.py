@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pytest
 
 from raptor.rows import Definition, Line
-from raptor.state.base import Hold, Store
+from raptor.state.base import Hold, Store, Taken
 from raptor.task import ENDED, State
 from raptor.testing.conformance.putting import FULL
 from raptor.testing.conformance.sample import NOW, ended, move, put, rows, take, taken, task, want
@@ -62,7 +62,7 @@ class TestSurvival:
         await put(store, *(task() for _ in range(9)))
         assert len(await take(store, rate=4, per_s=60.0)) == 4
         again = await open_again()
-        assert await again.take([want(rate=4, per_s=60.0)], owner="b", now=NOW + 1) == ([], {"default": NOW + 60})
+        assert await again.take([want(rate=4, per_s=60.0)], owner="b", now=NOW + 1) == Taken([], {"default": NOW + 60})
 
     async def test_queues_and_definitions_as_they_were_set_are_there_again(
         self, store: Store, open_again: OpenAgain

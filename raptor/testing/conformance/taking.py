@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from raptor.state.base import Store
+from raptor.state.base import Store, Taken
 from raptor.task import State, Task
 from raptor.testing.conformance.sample import NOW, ended, ids, move, one, put, replaced, rows, take, taken, task, want
 
@@ -91,7 +91,7 @@ class TestTake:
         assert given.spent == {}
 
     async def test_wanting_nothing_is_no_error(self, store: Store) -> None:
-        assert await store.take([], owner="a", now=NOW) == ([], {})
+        assert await store.take([], owner="a", now=NOW) == Taken([], {})
 
     async def test_suspects_are_taken_apart(self, store: Store) -> None:
         first, _ = await taken(store, task(), task())
@@ -105,6 +105,20 @@ class TestTake:
     async def test_what_has_ended_is_not_taken(self, store: Store, state: State) -> None:
         await ended(store, state, task())
         assert await take(store, now=NOW + 1e6) == []
+
+    async def test_a_take_tells_of_suspects_that_are_due(self, store: Store) -> None:
+        await put(store, task(queue="a"), task(queue="b"))
+        first, second = (await store.take([want("a"), want("b")], owner="a", now=NOW)).tasks
+        await store.settle(
+            [move(first, State.READY, suspect=True), move(second, State.READY, due=NOW + 9, suspect=True)], now=NOW
+        )
+        wants = [want("a"), want("b")]
+        assert (await store.take(wants, owner="a", now=NOW)).suspects == {"a"}
+        assert (await store.take(wants, owner="a", now=NOW + 9)).suspects == {"a", "b"}
+        apart = await store.take([want("a", suspects=True)], owner="a", now=NOW)
+        assert [given.id for given in apart.tasks] == [first.id]
+        assert apart.suspects == frozenset()
+        assert (await store.take(wants, owner="a", now=NOW)).suspects == frozenset()
 
 
 class TestLimits:
@@ -146,7 +160,7 @@ class TestLimits:
         assert len(given.tasks) == 4
         assert given.spent == {"default": NOW + 10}
         for early in (NOW, math.nextafter(NOW + 10, 0.0)):
-            assert await store.take(wants, owner="b", now=early) == ([], {"default": NOW + 10})
+            assert await store.take(wants, owner="b", now=early) == Taken([], {"default": NOW + 10})
         given = await store.take(wants, owner="b", now=NOW + 10)
         assert len(given.tasks) == 3
 
@@ -168,7 +182,7 @@ class TestLimits:
         assert len(await take(store, rate=3, per_s=10.0)) == 3
         back = NOW - 3600
         given = await store.take([want(rate=3, per_s=10.0)], owner="a", now=back)
-        assert given == ([], {"default": back + 10})
+        assert given == Taken([], {"default": back + 10})
         assert await take(store, now=back + 9.9, rate=3, per_s=10.0) == []
         assert len(await take(store, now=back + 10, rate=3, per_s=10.0)) == 3
 
