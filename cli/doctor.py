@@ -103,6 +103,13 @@ def _store(session: Session) -> Iterator[Finding]:
         return
     from raptor.masked import masked
 
+    if session.config.store.startswith(("postgresql:", "postgres:")):
+        from raptor.cli.storing import look
+
+        found = look(session)
+        yield from ((one.well, f"{one.about}: {one.text}") for one in found)
+        if not all(one.well for one in found if one.about in ("schema", "rights")):
+            return  # asked for more, a store would be made
     answer = session.call("status")
     yield answer.get("degraded") is None, masked(answer.get("degraded") or f"{session.config.store} answers")
     for node in answer.get("nodes", ()):

@@ -43,6 +43,7 @@ COMMANDS = {
     "doctor": "doctor",
     "config": "looking",
     "state": "mending",
+    "store": "storing",
     "reload": "running",
     "systemd-unit": "project",
     "completion": "project",

@@ -42,6 +42,9 @@ def show_status(session: Session, answer: Answer) -> None:
     if answer.get("nodes"):
         click.echo()
         table(session, NODES, [node_row(one) for one in answer["nodes"]])
+    if answer.get("store"):
+        told = f"store {answer['store']['address']}, {answer['store']['durability']}"
+        click.echo(plain(told if answer["store"]["durable"] else f"! {told}"))
     if answer.get("degraded"):
         click.echo(f"! the store does not answer, and is asked again: {plain(answer['degraded'])}")
     if answer["queues"]:

@@ -76,7 +76,9 @@ def _due(task: Answer, now: float, zone: Any) -> str:
             return due if late is None or late < 1 else f"{due}, taken up {rough(late)} late"
 
 
-def _timing(timing: Answer) -> str:
+def _timing(timing: Answer | str) -> str:
+    if not isinstance(timing, dict) or not (timing.get("cron") or timing.get("every_s")):
+        return f"what makes no sense: {plain(str(timing))}"
     if timing.get("cron"):
         zone = f" in {timing['timezone']}" if timing.get("timezone") else ""
         return plain(timing["cron"] + zone)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from raptor.runtime import Runtime as Runtime
     from raptor.service import service as service
     from raptor.supervisor import Supervisor as Supervisor
+    from raptor.within import put_in as put_in
 
 __version__ = "0.1.0"
 
@@ -43,6 +44,7 @@ _HOMES = {
     "Supervisor": "supervisor",
     "SystemClock": "clock",
     "VirtualClock": "clock",
+    "put_in": "within",
     "resource": "resources",
     "running": "embedded",
     "service": "service",

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from raptor.errors import NotRunning
+
+if TYPE_CHECKING:
+    from raptor.catalogue import Catalogue
+    from raptor.rows import Line
+
+
+class Known(NamedTuple):
+    """What a task is made by."""
+
+    catalogue: Catalogue
+    lines: Mapping[str, Line]  # queues, as they were set
+    schema: str = "raptor"  # of a store on PostgreSQL
 
 
 class Putting(Protocol):
     """Takes tasks: to be awaited where it is asked on its event loop, at once elsewhere."""
 
     def put_from(self, service: Any, data: Any, **order: Any) -> Any: ...
+
+    def known(self) -> Known: ...
 
 
 CURRENT: ContextVar[Putting | None] = ContextVar("raptor.current", default=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -14,6 +14,7 @@ from raptor.errors import BadInput, TaskFailed
 from raptor.faults import point
 from raptor.orders import Order, task_for
 from raptor.payload import form_of
+from raptor.rows import Line
 from raptor.service import service_of
 from raptor.state.base import Receipt
 from raptor.task import Task
@@ -82,12 +83,17 @@ class TaskDesk:
     def _task(self, service: str, data: Any, order: Order) -> Task:
         catalogue = self._workshop.catalogue
         assert isinstance(catalogue, Catalogue)
-        known = catalogue.get(service)
-        if known is not None and known.kind == "http":
-            from raptor.runners.http import check_data  # TLS is slow to import
+        return task_on(service, data, catalogue, self._workshop.lines, self.now(), order)
 
-            check_data(known, data)
-        return task_for(service, data, catalogue, self._workshop.lines, self.now(), **order)
+
+def task_on(service: str, data: Any, catalogue: Catalogue, lines: Mapping[str, Line], now: float, order: Order) -> Task:
+    """The task that is asked for, with its data checked as its runner would."""
+    known = catalogue.get(service)
+    if known is not None and known.kind == "http":
+        from raptor.runners.http import check_data  # TLS is slow to import
+
+        check_data(known, data)
+    return task_for(service, data, catalogue, lines, now, **order)
 
 
 def output_of(ended: dict[str, Any]) -> Any:

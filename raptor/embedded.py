@@ -13,7 +13,7 @@ from typing import Any, TypeVar, Unpack
 from raptor.client import is_listening
 from raptor.clock import SystemClock
 from raptor.config import Config
-from raptor.current import CURRENT
+from raptor.current import CURRENT, Known
 from raptor.desk import Handle, Named
 from raptor.joined import Joined
 from raptor.node import Node
@@ -44,6 +44,9 @@ class Running:
 
     def put_from(self, service: Named, data: Any, **order: Any) -> Waiting:
         return self.put(service, data, **order)
+
+    def known(self) -> Known:
+        return self._node.known()
 
     def _ask(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -7,8 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any, Unpack
 
 from raptor.connect import Connection
+from raptor.current import Known
 from raptor.desk import Named, name_of, output_of
 from raptor.orders import Order
+from raptor.state.postgres.address import schema_of
 from raptor.timing import show_seconds
 
 
@@ -48,6 +50,11 @@ class Joined(Connection):
 
     def put_from(self, service: Named, data: Any, **order: Any) -> Put:
         return self.put(service, data, **order)
+
+    def known(self) -> Known:
+        """As this program has it: the node's own list is not asked for."""
+        lines = {line.name: line for line in self._config.queues}
+        return Known(self._config.catalogue(self._given), lines, schema_of(self._config.store))
 
 
 class Put:

@@ -20,7 +20,7 @@ from raptor.commands import perform
 from raptor.company import Company
 from raptor.config import Config
 from raptor.control import Control
-from raptor.current import CURRENT
+from raptor.current import CURRENT, Known
 from raptor.desk import Handle, Named, TaskDesk
 from raptor.errors import CallTimeout, NotWritten
 from raptor.events import Events
@@ -46,6 +46,7 @@ from raptor.state.base import Counts, Store
 from raptor.state.files import FileStore
 from raptor.state.home import Home
 from raptor.state.opening import open_store
+from raptor.state.postgres.address import schema_of
 from raptor.supervisor import Supervisor
 from raptor.timetable import Timetable
 from raptor.turn import Logs
@@ -175,6 +176,12 @@ class Node(Verbs):
     def put_from(self, service: Named, data: Any, **order: Any) -> Any:
         """Put from wherever: awaited on the node's event loop, at once in a thread."""
         return self._desk.put_from(service, data, **order)
+
+    def known(self) -> Known:
+        """What `raptor.put_in` makes a task by."""
+        catalogue = self._workshop.catalogue
+        assert isinstance(catalogue, Catalogue)
+        return Known(catalogue, self._workshop.lines, schema_of(self._given_store))
 
     async def put_many(self, service: Named, many: Iterable[Any], **order: Unpack[Order]) -> list[int]:
         """Put a task for each of many data, all or none; -> their ids."""

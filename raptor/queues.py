@@ -26,7 +26,7 @@ from raptor.rows import Line
 from raptor.runners import Desk
 from raptor.runners.functions import name_of
 from raptor.service import Service
-from raptor.settlement import CANCELLED, is_late
+from raptor.settlement import CANCELLED, is_late, plan_of
 from raptor.state.base import Bell, Query, Want
 from raptor.tally import Tally
 from raptor.task import Again, Dead, Ended, Outcome, Result, Skipped, Task, Verdict
@@ -319,6 +319,8 @@ def _look(task: Task, service: Service | None, now: float) -> tuple[tuple[Result
         return _parked("bad payload", f"the row is {task.reason}"), None
     if service is None:
         return _parked("unknown service", f"there is no service {task.service} here"), None
+    if task.timing is not None and plan_of(task.timing) is None:
+        return _parked("bad payload", "bad payload: its timing makes no sense"), None
     late = is_late(task, now)
     if late is not None:
         return (msgspec.structs.replace(GIVEN_BACK, info=f"{now - task.due:.3f} s late"), late), None

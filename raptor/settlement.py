@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 from raptor.due import rounded
+from raptor.duration import LONGEST_S
+from raptor.errors import BadInput
 from raptor.judge import backoff_s
 from raptor.service import Anchor, Service
 from raptor.task import (
@@ -59,6 +61,16 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             return parse_cron(self.cron, self.timezone)
         assert self.every_s is not None
         return Every(self.every_s, self.anchor)
+
+
+def plan_of(text: str) -> tuple[Repeat, Timing] | None:
+    """How a row says that it comes again; None for what makes no sense: on a shared store anybody may write it."""
+    try:
+        plan = msgspec.json.decode(text, type=Repeat)
+        lasting = plan.cron is not None or (plan.every_s is not None and 0 < plan.every_s <= LONGEST_S)
+        return (plan, plan.timing) if lasting and 0 <= plan.origin < LAST else None
+    except (msgspec.MsgspecError, BadInput):
+        return None
 
 
 def judge_task(task: Task, service: Service, result: Result, now: float, rng: random.Random) -> Verdict:
@@ -157,10 +169,12 @@ def _remembered(task: Task, tag: str, result: Result, now: float) -> tuple[Try, 
     return (*task.history, past)[-LIVES:]
 
 
-def _next(task: Task, repeat: str, now: float) -> Task:
+def _next(task: Task, repeat: str, now: float) -> Task | None:
     """The next repetition: a new row, whose parent is this one. Slots that have passed are one."""
-    plan = msgspec.json.decode(repeat, type=Repeat)
-    timing = plan.timing
+    found = plan_of(repeat)
+    if found is None:
+        return None
+    plan, timing = found
     due = timing.after(slot=task.due, end=now, origin=plan.origin)
     if due <= now:
         last, count = timing.latest(due, now)

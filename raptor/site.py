@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # a command that only reads needs neither an event loop nor a
     from raptor.events import Events
     from raptor.ref import Ref
     from raptor.service import Service
-    from raptor.state.base import Counts, Presence, Record
+    from raptor.state.base import Counts, Presence, Promise, Record
     from raptor.timetable import Claim
 
 
@@ -116,6 +116,14 @@ class Site:
     def is_shared(self) -> bool:
         """Whether other nodes may use the store at the same time."""
         return not self.records.timetable.store.exclusive
+
+    @property
+    def promise(self) -> Promise | None:
+        """What a shared store is, and what its commits are worth."""
+        from raptor.state.base import Promising
+
+        store = self.records.timetable.store
+        return store.promise if isinstance(store, Promising) else None
 
     @property
     def degraded(self) -> str | None:

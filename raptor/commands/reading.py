@@ -31,7 +31,14 @@ async def status(site: Site, name: str | None = None) -> Answer:
     queues = [] if name is not None or degraded is not None else await _queues(site)
     answer = {"v": 1, "now": site.clock.now(), "schedulers": schedulers, "services": services, "queues": queues}
     if site.is_shared:
-        answer |= {"nodes": [shown(node, site) for node in nodes], "degraded": degraded}
+        promise = site.promise
+        answer |= {
+            "nodes": [shown(node, site) for node in nodes],
+            "degraded": degraded,
+            "store": None
+            if promise is None
+            else {"address": promise.store, "durability": promise.text, "durable": promise.is_full},
+        }
     return answer
 
 

@@ -258,7 +258,7 @@ def _state(task: Task, now: float) -> str:
 
 def _shown(task: Task, now: float) -> Answer:
     """All that is known of a task; its data and output as they are, its state as people say it."""
-    data: Any = msgspec.msgpack.decode(task.data) if isinstance(task.data, bytes) else msgspec.Raw(task.data.encode())
+    data: Any = _unpacked(task.data) if isinstance(task.data, bytes) else msgspec.Raw(task.data.encode())
     return {
         **plain(task),
         "state": _state(task, now),
@@ -266,6 +266,13 @@ def _shown(task: Task, now: float) -> Answer:
         "output": None if task.output is None else _value(msgspec.Raw(task.output.encode())),
         "timing": None if task.timing is None else _value(msgspec.Raw(task.timing.encode())),
     }
+
+
+def _unpacked(data: bytes) -> Any:
+    try:
+        return msgspec.msgpack.decode(data)
+    except (msgspec.DecodeError, UnicodeError):
+        return data.decode(errors="replace")
 
 
 def _value(raw: Any) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from raptor.catalogue import Catalogue
-from raptor.current import CURRENT
+from raptor.current import CURRENT, Known
 from raptor.desk import Named, name_of
 from raptor.errors import TaskFailed
 from raptor.orders import Order, task_for
@@ -77,6 +77,9 @@ class Inline:
 
     def put_from(self, service: Named, data: Any, **order: Any) -> Any:
         return at_once(self.put(service, data, **order))
+
+    def known(self) -> Known:
+        return Known(self._catalogue, {})
 
     def now(self) -> float:
         return clock_here().now()

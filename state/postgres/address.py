@@ -9,7 +9,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from raptor.errors import BadInput, did_you_mean
 
-SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,50}")
+SCHEMA = "raptor"
+NAMES = re.compile(r"[a-z_][a-z0-9_]{0,50}")
 OURS = ("schema", "pooler", "deep_sleep")
 YES = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
@@ -19,7 +20,7 @@ class Address(NamedTuple):
 
     url: str  # as libpq takes it
     shown: str  # without a password
-    schema: str = "raptor"
+    schema: str = SCHEMA
     pooler: bool = False  # a transaction pooler stands between: nothing of a session can be relied upon
     deep_sleep: bool = True  # after a quiet minute wait for notifications alone
 
@@ -32,14 +33,25 @@ def read(text: str) -> Address:
     rest = [(name, value) for name, value in given if name not in OURS]
     if parts.scheme not in ("postgresql", "postgres"):
         raise BadInput(f"store {text!r}: an address of PostgreSQL begins with postgresql://")
-    schema = ours.get("schema", "raptor")
-    if not SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
-        raise BadInput(f"schema={schema}: a schema is named by lower-case letters, digits and _")
+    schema = check_schema(ours.get("schema", SCHEMA))
     url = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(rest), ""))
     host = parts.netloc.rpartition("@")[2]
     who = f"{parts.username}@" if parts.username else ""
-    shown = f"postgresql://{who}{host}{parts.path}" + ("" if schema == "raptor" else f" (schema {schema})")
+    shown = f"postgresql://{who}{host}{parts.path}" + ("" if schema == SCHEMA else f" (schema {schema})")
     return Address(url, shown, schema, _pooler(ours), _is_on(ours, "deep_sleep", True))
+
+
+def check_schema(name: str) -> str:
+    if not NAMES.fullmatch(name) or name.startswith("pg_"):
+        raise BadInput(f"schema={name}: a schema is named by lower-case letters, digits and _")
+    return name
+
+
+def schema_of(store: object) -> str:
+    """The schema of a store, or of the address of one; the usual one where it has none."""
+    if isinstance(store, str) and store.startswith(("postgresql:", "postgres:")):
+        return read(store).schema
+    return str(getattr(getattr(store, "address", None), "schema", SCHEMA))
 
 
 def _pooler(ours: Mapping[str, str]) -> bool:

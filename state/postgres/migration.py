@@ -48,7 +48,8 @@ async def found(connection: AsyncConnection[Any], address: Address) -> int:
     except errors.UndefinedColumn:
         raise _foreign(address, "version") from None
     except errors.InsufficientPrivilege as error:
-        raise RefusedState("unreadable", address.shown, f"gave no rights: {error}", grants(address)) from None
+        first = str(error).partition("\n")[0]
+        raise RefusedState("unreadable", address.shown, f"gave no rights: {first}", grants(address, first)) from None
     return int(row[0] or 0) if row else 0
 
 

@@ -20,6 +20,7 @@ from raptor.state.base import (
     Held,
     Hold,
     Presence,
+    Promise,
     Query,
     Receipt,
     Record,
@@ -63,6 +64,12 @@ class PostgresStore:
         )
         self._found: dict[str, list[Task]] = {}  # taken for an owner who did not wait for them
         self._now = 0.0  # the latest that was handed in
+
+    @property
+    def promise(self) -> Promise | None:
+        if self.durability is None:
+            return None
+        return Promise(self.address.shown, self.durability.line, self.durability.is_full)
 
     @property
     def sequence(self) -> int:

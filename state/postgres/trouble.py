@@ -7,6 +7,7 @@ from psycopg import errors
 
 from raptor.errors import BadInput, NotWritten, RaptorError, RefusedState
 from raptor.state.postgres.address import Address
+from raptor.state.postgres.grants import one_of, statements
 
 PASSING = (
     errors.SerializationFailure,
@@ -37,7 +38,7 @@ def not_written(address: Address, error: BaseException) -> RaptorError:
         case RaptorError():
             return error
         case errors.InsufficientPrivilege():
-            return RefusedState("unwritable", address.shown, f"gave no rights: {text}", grants(address))
+            return RefusedState("unwritable", address.shown, f"gave no rights: {text}", grants(address, text))
         case errors.UndefinedTable() | errors.UndefinedFunction() | errors.InvalidSchemaName():
             advice = "start a node to create it, or run `raptor store migrate`"
             return RefusedState("absent", address.shown, f"lacks a part of Raptor's schema ({text})", advice)
@@ -74,14 +75,10 @@ def refusal(address: Address, error: BaseException) -> RaptorError:
     return not_written(address, error)
 
 
-def grants(address: Address) -> str:
+def grants(address: Address, denied: str = "") -> str:
     """What a role needs that may not create anything."""
-    name = address.schema
-    return (
-        f"grant them as the owner: GRANT USAGE ON SCHEMA {name} TO role; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL"
-        f" TABLES IN SCHEMA {name} TO role; GRANT USAGE ON ALL SEQUENCES IN SCHEMA {name} TO role; GRANT EXECUTE ON ALL"
-        f" FUNCTIONS IN SCHEMA {name} TO role"
-    )
+    needed = one_of(denied, address.schema) or " ".join(statements("role", address.schema))
+    return f"as the owner: {needed}; `raptor store grants ROLE` prints all that a role needs"
 
 
 def _last(text: str) -> str:

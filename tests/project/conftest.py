@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.postgres import own_server, pg_address, server_url
+
+__all__ = ["own_server", "pg_address", "server_url"]
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 # What a machine leaves beside the sources.

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.timeout(120)
 RUN_HERE = {
     "hello.py", "mixed_intervals.py", "crash_and_resume.py", "shared_service.py", "web_app.py", "custom_tree.py",
     "supervised_tree.py", "from_toml", "first_project", "send_later.py", "retry_and_dead.py", "batches.py",
-    "own_tests.py",
+    "own_tests.py", "two_nodes.py", "order_with_mail.py", "from_sql.py",
 }  # fmt: skip
 
 
@@ -126,6 +127,42 @@ def test_the_tests_of_a_program_pass_alone_and_with_pytest(root: Path, run: Run)
     assert len(run(sys.executable, "examples/own_tests.py", cwd=root).stdout.splitlines()) == 3
     done = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/own_tests.py", cwd=root)
     assert "3 passed" in done.stdout
+
+
+def test_of_two_nodes_one_takes_over(root: Path, run: Run, pg_address: str) -> None:
+    said = run(sys.executable, "examples/two_nodes.py", pg_address, cwd=root).stdout.splitlines()
+    assert said == [
+        "one of two nodes runs the scheduler: True",
+        "the owner is killed",
+        "the other has taken over: True",
+    ]
+
+
+def test_sql_puts_tasks(root: Path, run: Run, pg_address: str) -> None:
+    said = run(sys.executable, "examples/from_sql.py", cwd=root, RAPTOR_STORE=pg_address).stdout.splitlines()
+    assert sorted(said) == ["[('default', 3)]", "hello ann", "hello bob", "hello cy", "refused: task_priority_check"]
+
+
+def test_an_order_and_its_mail_are_one_transaction(root: Path, pg_address: str) -> None:
+    words = [sys.executable, "examples/order_with_mail.py", pg_address, "--port", "0"]
+    process = subprocess.Popen(words, cwd=root, stdout=subprocess.PIPE, text=True, env=clean())
+    try:
+        url = wait_for(process, "http://").strip()
+        body = json.dumps({"item": "book", "to": "ann@example.com"}).encode()
+        with urllib.request.urlopen(url, data=body, timeout=20) as answer:
+            assert (answer.status, json.load(answer)) == (201, {"order": 1})
+        assert wait_for(process, "mail to") == "mail to ann@example.com: order 1 is on its way\n"
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(url, data=b'{"item": "book"}', timeout=20)
+        with caught.value as refused:
+            assert "$.to" in refused.read().decode()
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            assert json.load(answer) == {"orders": [[1, "book"]]}
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=40)[0] == "stopped\n"
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_programs_run_from_raptor_toml(root: Path, run: Run, tmp_path: Path) -> None:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.postgres import own_server, pg_address, pg_stores, server_url
+from tests.postgres import own_server, pg_address, pg_stores, pooler, server_url
 
-__all__ = ["own_server", "pg_address", "pg_stores", "server_url"]
+__all__ = ["own_server", "pg_address", "pg_stores", "pooler", "server_url"]

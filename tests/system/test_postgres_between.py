@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,37 +21,7 @@ from raptor.state.postgres.store import PostgresStore
 from raptor.task import State
 from raptor.testing.conformance.rights import node
 from raptor.testing.conformance.sample import NOW, move, task
-from tests.servers import Server, apart, running, scratch, spare_port
-
-POOLER = "/usr/sbin/pgbouncer"
-
-
-@pytest.fixture
-def pooler(server_url: str) -> Iterator[int]:
-    """The port of a pgbouncer that gives a server connection for a transaction alone: one, for all clients."""
-    assert os.path.exists(POOLER), "there is no pgbouncer: run `make servers`"
-    port, server = spare_port(), urlsplit(server_url)
-    folder = scratch()
-    (folder / "pgbouncer.ini").write_text(
-        f"[databases]\n* = host=127.0.0.1 port={server.port} user=raptor\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
-        f"listen_port = {port}\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 2\n"
-        "logfile =\nadmin_users = raptor\n"
-    )
-    with open(folder / "log", "wb") as log:
-        process = subprocess.Popen([POOLER, folder / "pgbouncer.ini"], stdout=log, stderr=log, **apart())
-    try:
-        url = f"postgresql://raptor@127.0.0.1:{port}/postgres?connect_timeout=1"
-        for _ in range(200):
-            try:
-                psycopg.connect(url).close()
-                break
-            except psycopg.OperationalError:
-                assert process.poll() is None, (folder / "log").read_text()
-        yield port
-    finally:
-        process.kill()
-        process.wait()
-        shutil.rmtree(folder)
+from tests.servers import Server, running
 
 
 async def test_behind_a_transaction_pooler_everything_works_but_notifications(
@@ -95,7 +64,10 @@ def sealed(tmp_path: Path) -> Iterator[tuple[Server, Path]]:
             copy.chmod(0o600)
             os.chown(copy, owner.st_uid, owner.st_gid)
         with psycopg.connect(server.url, autocommit=True) as connection:
-            connection.execute("ALTER SYSTEM SET ssl = on")
+            try:
+                connection.execute("ALTER SYSTEM SET ssl = on")
+            except psycopg.errors.InvalidParameterValue as error:  # the wheel's
+                raise AssertionError("this PostgreSQL speaks no TLS: run `make servers`") from error
             connection.execute("SELECT pg_reload_conf()")
         yield server, certificate
 

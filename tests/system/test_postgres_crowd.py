@@ -30,7 +30,7 @@ async def take_all(address: str, owner: str) -> list[int]:
     return mine
 
 
-@pytest.mark.spec("000-30", "000-43")
+@pytest.mark.spec("000-13", "000-30", "000-43")
 @pytest.mark.parametrize("way", ["threads", "processes"])
 async def test_of_ten_takers_at_a_thousand_tasks_each_task_goes_to_one(
     pg_address: str, system_clock: Clock, way: str

@@ -12,13 +12,13 @@ import pytest
 from raptor.clock import Clock, SystemClock
 from raptor.commands import exit_code
 from raptor.errors import BadInput, NotWritten, RefusedState
-from raptor.state.base import Query
+from raptor.state.base import Query, Want
 from raptor.state.opening import open_store
 from raptor.state.postgres.address import read
 from raptor.state.postgres.migration import VERSION
 from raptor.state.postgres.store import PostgresStore
 from raptor.testing.conformance.sample import NOW, task
-from tests.servers import Server, running, spare_port
+from tests.servers import WHEEL, Server, running, spare_port
 
 
 def change(url: str, *statements: str) -> None:
@@ -205,3 +205,17 @@ async def test_a_clock_that_is_off_follows_the_servers(pg_address: str) -> None:
         assert isinstance(store, PostgresStore)
         assert round(store.skew_s) == 100
         assert abs(clock.now() - right.now()) < 2.0
+
+
+async def test_the_wheel_of_the_test_extra_is_a_server_too(
+    monkeypatch: pytest.MonkeyPatch, system_clock: Clock
+) -> None:
+    monkeypatch.setenv("RAPTOR_TEST_PG", WHEEL)
+    with running() as server:
+        async with open_store(server.url, system_clock) as store:
+            assert isinstance(store, PostgresStore)
+            assert store.durability is not None
+            assert store.durability.version // 10000 >= 18
+            ((id, _),) = await store.put([task(key="k")], now=NOW)
+            (given,) = (await store.take([Want(queue="default", room=1)], owner="a", now=NOW)).tasks
+            assert given.id == id

@@ -120,6 +120,7 @@ async def test_two_stores_hear_of_each_other(pg_address: str, system_clock: Cloc
         watch.close()
 
 
+@pytest.mark.spec("000-09", "000-12")
 async def test_without_notifications_a_poll_finds_what_is_there(pg_address: str, system_clock: Clock) -> None:
     async with open_store(pg_address, system_clock) as store:
         bell = store.listen()

@@ -11,14 +11,14 @@ CREATE TABLE raptor.task (
     state text NOT NULL DEFAULT 'ready' CHECK (state IN ('ready', 'taken', 'done', 'dead', 'cancelled')),
     priority smallint NOT NULL DEFAULT 5 CHECK (priority BETWEEN 0 AND 9),
     due timestamptz NOT NULL DEFAULT now() CHECK (isfinite(due)),
-    created timestamptz NOT NULL DEFAULT now(),
+    created timestamptz NOT NULL DEFAULT now() CHECK (isfinite(created)),
     attempts integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     max_attempts integer DEFAULT 3 CHECK (max_attempts > 0),
-    key text,
+    key text CHECK (length(key) <= 255),
     key_until timestamptz,
     parent bigint,
-    active_s double precision CHECK (active_s >= 0),
-    timeout_s double precision CHECK (timeout_s >= 0),
+    active_s double precision CHECK (active_s >= 0 AND active_s < 'infinity'),
+    timeout_s double precision CHECK (timeout_s >= 0 AND timeout_s < 'infinity'),
     timing text,
     started timestamptz,
     previous timestamptz,
@@ -33,7 +33,8 @@ CREATE TABLE raptor.task (
     deaths integer NOT NULL DEFAULT 0,
     suspect boolean NOT NULL DEFAULT false,
     unwanted boolean NOT NULL DEFAULT false,
-    CHECK ((data IS NULL) = (body IS NOT NULL))
+    CHECK ((data IS NULL) = (body IS NOT NULL)),
+    CHECK (state <> 'taken' OR (owner IS NOT NULL AND lease IS NOT NULL))
 ) WITH (
     -- A row is written three times and goes: room for its versions, and a vacuum that does not wait for a fifth of
     -- the table.
