@@ -39,9 +39,9 @@ _NODES = (
 )
 APPEAR = (
     "WITH mine AS (SELECT c.key FROM raptor.claim AS c JOIN unnest(%(keys)s::text[], %(fences)s::bigint[])"
-    " AS r (key, fence) ON c.key = r.key AND c.fence = r.fence WHERE c.owner = %(owner)s ORDER BY c.key FOR UPDATE OF c),"
-    " kept AS (UPDATE raptor.claim AS c SET lease = %(lease)s FROM mine WHERE c.key = mine.key RETURNING c.key, c.fence),"
-    " me AS (INSERT INTO raptor.node AS n (owner, started, seen, locked, record) VALUES (%(owner)s, %(started)s,"
+    " AS r (key, fence) ON c.key = r.key AND c.fence = r.fence WHERE c.owner = %(owner)s ORDER BY c.key"
+    " FOR UPDATE OF c), kept AS (UPDATE raptor.claim AS c SET lease = %(lease)s FROM mine WHERE c.key = mine.key"
+    " RETURNING c.key, c.fence), me AS (INSERT INTO raptor.node AS n (owner, started, seen, locked, record) VALUES (%(owner)s, %(started)s,"
     " %(now)s, %(locked)s, %(record)s::text::json) ON CONFLICT (owner) DO UPDATE SET started = excluded.started,"
     " seen = excluded.seen, locked = excluded.locked, record = excluded.record"
     " RETURNING n.owner, n.seen, n.record::text, true, n.started, clock_timestamp())"
