@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raptor.commands import exit_code
-from raptor.errors import AlreadyRunning, NotRunning, NotWritten
+from raptor.errors import AlreadyRunning, CallTimeout, NotRunning, NotWritten
 from raptor.rows import LEASE_S
 from raptor.state.base import BEAT_S, Query
 from raptor.task import State
@@ -149,6 +149,19 @@ async def test_a_running_task_is_cancelled_from_anywhere(many: ManyWorld) -> Non
     await many.until(5.1)
     (task,) = await many.image.find(Query())
     assert task.state is State.CANCELLED
+
+
+async def test_the_end_of_a_task_is_waited_for_wherever_it_runs(many: ManyWorld) -> None:
+    many.service("slow", takes=30.0)
+    one = await many.boot("one")
+    handle = await one.put("slow")
+    await many.until(1)
+    two = await many.boot("two")
+    for waiting in (two.call("wait", id=handle.id), many.elsewhere("wait", id=handle.id)):
+        assert (await waiting)["state"] == "done"
+    again = await one.put("slow")
+    with pytest.raises(CallTimeout):
+        await many.elsewhere("wait", id=again.id, timeout_s=10.0)
 
 
 # Commands
