@@ -48,7 +48,9 @@ async def found(connection: AsyncConnection[Any], address: Address) -> int:
     except errors.UndefinedColumn:
         raise _foreign(address, "version") from None
     except errors.InsufficientPrivilege as error:
-        raise RefusedState("unreadable", address.shown, f"gave no rights: {_first_line(error)}", grants(address)) from None
+        raise RefusedState(
+            "unreadable", address.shown, f"gave no rights: {_first_line(error)}", grants(address)
+        ) from None
     return int(row[0] or 0) if row else 0
 
 

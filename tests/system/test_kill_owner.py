@@ -84,6 +84,7 @@ class Group:
         for node in self._nodes.values():
             node.kill()
             node.communicate()
+        self._nodes.clear()
 
     def complaints(self) -> list[str]:
         return [*self._two_owners(), *self._nobody(), *self._repeated(), *self._ledger_of_the_store()]
