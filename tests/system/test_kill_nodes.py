@@ -79,7 +79,10 @@ def test_killed_under_load_the_server_loses_and_doubles_nothing(tmp_path: Path, 
 
 @pytest.mark.timeout(180)
 @pytest.mark.spec("003-11", "003-18")
-def test_the_task_of_a_node_that_stands_still_is_anothers_when_its_lease_ends(tmp_path: Path, pg_address: str) -> None:
+@pytest.mark.parametrize("wakes", ["while the other runs", "after its end"])
+def test_the_task_of_a_node_that_stands_still_is_anothers_when_its_lease_ends(
+    tmp_path: Path, pg_address: str, wakes: str
+) -> None:
     lease = {"QUEUE_LEASE": "3s"}
     with Rig(tmp_path, store=pg_address, nodes=2) as rig:
         rig.start(0, more=lease)
@@ -89,9 +92,15 @@ def test_the_task_of_a_node_that_stands_still_is_anothers_when_its_lease_ends(tm
         rig.signal(signal.SIGSTOP)
         rig.note_death()
         rig.wait(lambda: len(rig.lines()) == 2, "nobody takes it")
-        rig.go()
-        rig.drain()
-        rig.signal(signal.SIGCONT)  # its own run ends now, or was broken off
+        if wakes == "while the other runs":
+            rig.signal(signal.SIGCONT)
+            rig.wait(lambda: [line.what for line in rig.lines()][2:] == ["cut"], "it goes on with what is another's")
+            rig.go()
+            rig.drain()
+        else:
+            rig.go()
+            rig.drain()
+            rig.signal(signal.SIGCONT)  # its own run ends now, or is broken off
         rig.wait(lambda: len(rig.lines()) == 4, "it does not wake")
         rig.wait(lambda: rig.count("SELECT count(*) FROM run WHERE record::text LIKE '%refused%'") == 1, "not recorded")
         assert [rig.stop(at) for at in range(2)] == [0, 0]
