@@ -78,9 +78,10 @@ proof-otp: $(VENV)/.test servers ## Compare supervisors with a real Erlang/OTP o
 	@$(IN_VENV) -m tests.otp.proof --count $(COUNT) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: torture
-torture: $(VENV)/.test ## Kill a node in mid-cycle and among its tasks, again and again (KILLS=)
+torture: $(VENV)/.test ## Kill nodes in mid-cycle and among their tasks, and PostgreSQL, again and again (KILLS=)
 	@RAPTOR_KILLS=$(KILLS) $(IN_VENV) -m pytest -n $(JOBS) --dist worksteal \
-	    tests/system/test_kill_cycle.py tests/system/test_kill_queue.py $(ARGS)
+	    tests/system/test_kill_cycle.py tests/system/test_kill_queue.py \
+	    tests/system/test_kill_nodes.py tests/system/test_kill_owner.py $(ARGS)
 
 .PHONY: clean
 clean: ## Remove .venv, caches and whatever was built

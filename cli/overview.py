@@ -27,7 +27,7 @@ STATES = {
 def show_status(session: Session, answer: Answer) -> None:
     now, zone = answer["now"], session.zone
     schedulers, services = answer["schedulers"], answer["services"]
-    if not schedulers and not services and not answer["queues"]:
+    if not schedulers and not services and not answer["queues"] and not answer.get("nodes"):
         click.echo("no schedulers and no services yet: raptor init writes an example project")
         return
     if schedulers:

@@ -184,7 +184,6 @@ def show_queues(session: Session, answer: Answer, *, running: bool) -> None:
     found = answer["queues"]
     if not found:
         click.echo("no queues yet: raptor put SERVICE makes one", err=True)
-        return
     numbers = ("ready", "taken", "delayed", "done", "dead")
     rows: list[list[Cell | str]] = []
     for one in found:
@@ -192,11 +191,13 @@ def show_queues(session: Session, answer: Answer, *, running: bool) -> None:
         late = "-" if one["late_s"] is None or one["late_s"] < 1 else rough(one["late_s"])
         set_so = Cell(limits(one), WARN if one["paused"] else "")
         rows.append([Cell(one["queue"], "bold"), *counts, speed(one["done_per_s"]), late, set_so])
-    table(session, ("QUEUE", *map(str.upper, numbers), "RATE", "LATE", "LIMITS"), rows)
-    if answer.get("nodes"):
+    if rows:
+        table(session, ("QUEUE", *map(str.upper, numbers), "RATE", "LATE", "LIMITS"), rows)
+    nodes = answer.get("nodes", ())
+    if nodes:
         click.echo()
         table(session, NODES, [node_row(one) for one in answer["nodes"]])
-    hint = _hint(answer, running)
+    hint = _hint(answer, running or any(one["alive"] for one in nodes))
     if hint:
         click.echo(hint, err=True)
 

@@ -61,7 +61,7 @@ def put(
     from raptor.errors import NotRunning
 
     waits, patience_s = wait or wait_for is not None, _patience(wait_for)
-    if waits and not is_listening(session.config.home):
+    if waits and session.config.store is None and not is_listening(session.config.home):
         raise NotRunning("no node runs here that would run it: `raptor work` starts one")
     given = {name: value for name, value in order.items() if value is not None}
     given |= {} if delay is None else {"in_": delay}
@@ -75,7 +75,7 @@ def put(
         session.print_json(answer)
     else:
         show_put(session, answer, replaced=replace, order=given)
-        if not is_listening(session.config.home):
+        if session.config.store is None and not is_listening(session.config.home):
             talk("no node runs here: raptor work runs what is due")
     return 0
 
@@ -177,7 +177,7 @@ def retry(session: Session, ids: tuple[int, ...], every: bool, queue: str | None
     _tell_all(revived, every, "ready again", "no dead tasks")
     for id in held:
         talk(f"task {id} stays as it is: another task has its key by now")
-    if revived and not is_listening(session.config.home):
+    if revived and session.config.store is None and not is_listening(session.config.home):
         talk("no node runs here: raptor work runs what is due")
     return int(bool(held))
 

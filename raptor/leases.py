@@ -73,7 +73,7 @@ class Leases:
             await self._beat(lease_s / BEAT)
             try:
                 await self._renew(lease_s)
-                if not self._store.exclusive and self._is_doubtful():
+                if not self._store.exclusive and self._is_doubtful() and not self._is_patient():
                     await self._sweep()
             except NotWritten:
                 continue
@@ -92,14 +92,18 @@ class Leases:
             self._lost(held.stale)
 
     def _is_doubtful(self) -> bool:
-        """Whether a lease may lapse: at first, after a failure, and when a node has left. The living renew theirs."""
+        """Whether a lease may lapse: at first, after a failure, and when a node is quiet or has left. Others renew."""
         company, now = self._workshop.company, self._clock.now()
         if company is None or not company.nodes:
             return True
-        seen = (company.left, company.failures, self._clerk.durably.failures)
+        seen = (company.left, company.quiet, company.failures, self._clerk.durably.failures)
         if seen != self._seen:
             self._seen, self._doubt_until = seen, now + 2 * LEASE_S
         return now < self._doubt_until
+
+    def _is_patient(self) -> bool:
+        """After an outage others renew theirs first."""
+        return self._workshop.company is not None and self._workshop.company.is_patient
 
     async def _sweep(self) -> None:
         """Bring back what has lapsed, and at once what belongs to nodes that have left."""

@@ -68,7 +68,8 @@ class Present(Actor):
         """A store that does not answer is asked again with the next beat; everybody keeps what they have."""
         events = self.runtime.events
         try:
-            shown = msgspec.structs.replace(self._presence, doing=self._doing())
+            rights = frozenset(right for held in self._company.rights.values() for right in held.values())
+            shown = msgspec.structs.replace(self._presence, doing=self._doing(), rights=tuple(rights))
             nodes = await self._store.appear(shown, now=self.runtime.clock.now())
         except NotWritten as error:
             if self._company.failing is None:
@@ -78,7 +79,8 @@ class Present(Actor):
             if self._company.failing is not None:
                 events.emit("store_back")
             known = {node.owner: node for node in self._company.nodes}
-            left = self._company.tell(nodes)
+            kept = {right for node in nodes if node.owner == shown.owner for right in node.rights}
+            left = self._company.tell(nodes, lost=rights - kept)
             for owner in sorted(left):
                 gone = known.get(owner) or self._company.find(owner)
                 events.emit("node_left", node=owner if gone is None else gone.name)

@@ -1,6 +1,6 @@
 """The rights of a scheduler on a shared store: to itself, and to the services that it runs.
 
-They are renewed while they are held. One that is lost refuses every write that carries it, and ends the tenure.
+Every heartbeat renews what is held. One that is lost refuses every write that carries it, and ends the tenure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from raptor.rows import LEASE_S
 from raptor.state.base import Grant, Right
 from raptor.workshop import Workshop
 
-RENEWALS = 3  # in the time of a lease
 LATER_S = 0.001  # a lease has ended a moment after its end
 
 
@@ -29,12 +28,16 @@ class Tenure:
         self.durably = Durably(scheduler, clock, events)
         self._scheduler = scheduler
         self._key = f"scheduler:{scheduler}"
+        assert workshop.company is not None
         self._workshop = workshop
+        self._company = workshop.company
         self._timetable = workshop.timetable
         self._store = workshop.timetable.store
         self._clock = clock
         self._events = events
         self._rights: dict[str, Right] = {}
+        # In the place of an earlier tenure that was killed: what that one left is not renewed, and lapses.
+        self._company.rights[scheduler] = self._rights
         self._claiming = asyncio.Lock()  # a right that is given back must not be renewed meanwhile
         self._stopped = asyncio.Event()
 
@@ -63,7 +66,7 @@ class Tenure:
                 if self.holder is not None:
                     self._events.emit("taken_over", scheduler=self._scheduler, owner=self._name(self.holder))
                 self.holder = None
-                self._rights = {self._key: Right(self._key, grant.fence)}
+                self._rights[self._key] = Right(self._key, grant.fence)
                 return True
             if grant.owner != self.holder:
                 self.holder = grant.owner
@@ -73,19 +76,23 @@ class Tenure:
 
     async def _until_free(self, grant: Grant) -> None:
         """Until its owner is gone, by the last heartbeat, or its lease has ended as far as it is known here."""
-        company = self._workshop.company
-        while not self._stopped.is_set() and self._clock.now() <= grant.lease:
-            beat = [] if company is None else [company.beat()]
-            await first_of(self._clock.sleep_until(grant.lease + LATER_S), self._stopped.wait(), *beat)
-            if company is not None and company.nodes and grant.owner not in company.alive:
+        company, lease = self._company, grant.lease
+        while not self._stopped.is_set() and (company.is_patient or self._clock.now() <= lease):
+            end = [] if company.is_patient else [self._clock.sleep_until(lease + LATER_S)]
+            await first_of(company.beat(), self._stopped.wait(), *end)
+            if company.nodes and grant.owner not in company.alive:
                 return
+            owner = company.find(grant.owner)
+            if owner is not None and Right(self._key, grant.fence) in owner.rights:
+                lease = max(lease, owner.seen + LEASE_S)
 
     async def keep(self) -> None:
-        """Renew what is held, for ever; StaleLease when it is somebody else's."""
+        """StaleLease when a heartbeat did not renew what is held: it is somebody else's."""
         while True:
-            await self._clock.sleep(LEASE_S / RENEWALS)
-            async with self._claiming:
-                await self._claim([*self._rights])
+            await self._company.beat()
+            for key, right in self._rights.items():
+                if right in self._company.lost:
+                    raise StaleLease(key)
 
     async def take(self, service: str) -> str | None:
         """Take the right to a service, and see its row as it is; -> who has it, if that is somebody else."""
@@ -129,4 +136,4 @@ class Tenure:
         return grants
 
     def _name(self, owner: str) -> str:
-        return owner if self._workshop.company is None else self._workshop.company.name(owner)
+        return self._company.name(owner)

@@ -102,6 +102,7 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True):
     seen: float = 0.0
     alive: bool = True  # as the store sees it
     skew_s: float = 0.0  # how far its clock was off the store's
+    rights: tuple[Right, ...] = ()  # that it holds
     doing: dict[str, Any] = {}  # JSON: its schedulers, its worker, its tree
 
 
@@ -301,6 +302,7 @@ class Store(Tasks, Protocol):
     async def appear(self, presence: Presence, *, now: float) -> list[Presence]:
         """Show that a node is alive; -> all that were seen in the last day, in the order of their start.
 
+        Its rights are renewed for the time of a lease; in the answer it has those that it still holds.
         A node is gone when it was not seen for the time of a lease, or when the store knows better: its connection
         is gone and it was not seen for a beat. Where a store has one process at a time, there is no other.
         """

@@ -61,7 +61,10 @@ class Rights:
         if self._exclusive:
             self._nodes.clear()
         self._severed.discard(presence.owner)
-        self._nodes[presence.owner] = msgspec.structs.replace(presence, seen=now)
+        kept = tuple(right for right in presence.rights if self._holds(presence.owner, right))
+        for key, _ in kept:
+            self._grants[key] = self._grants[key]._replace(lease=now + LEASE_S)
+        self._nodes[presence.owner] = msgspec.structs.replace(presence, seen=now, rights=kept)
         return self.nodes(now)
 
     def nodes(self, now: float) -> list[Presence]:
@@ -78,6 +81,10 @@ class Rights:
     def sever(self, owner: str) -> None:
         """As if the connection of a node were gone."""
         self._severed.add(owner)
+
+    def _holds(self, owner: str, right: Right) -> bool:
+        grant = self._grants.get(right.key)
+        return grant is not None and (grant.owner, grant.fence) == (owner, right.fence)
 
     def _is_held(self, grant: Grant, asking: str, now: float) -> bool:
         """Whether somebody alive keeps it from whoever asks."""

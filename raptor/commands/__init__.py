@@ -62,7 +62,7 @@ COMMANDS: dict[str, Command] = {
     "put": Command("tasks:put", "write"),
     "tasks": Command("tasks:tasks", "read"),
     "task": Command("tasks:task", "read"),
-    "wait": Command("tasks:wait", "node"),
+    "wait": Command("tasks:wait", "node", shared="read"),
     "cancel": Command("tasks:cancel", "write"),
     "retry": Command("tasks:retry", "write"),
     "drop": Command("tasks:drop", "write"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
@@ -21,6 +22,7 @@ from raptor.task import ENDED, Move, State, Task
 from raptor.timing import check_name
 
 PAGE = 500
+LOOK_S = 1.0
 PAST = {"retry": "retried", "drop": "dropped"}
 
 
@@ -99,7 +101,9 @@ async def task(site: Site, id: int) -> Answer:
 
 
 async def wait(site: Site, id: int, timeout_s: float | None = None) -> Answer:
-    """Until a task has ended; -> it."""
+    """Until a task has ended; -> it. Where another node may end it, the store is looked at once a second."""
+    loop = asyncio.get_running_loop()
+    end, look_s = None if timeout_s is None else loop.time() + timeout_s, LOOK_S if site.is_shared else None
     ended, last = asyncio.Event(), list[Task]()
 
     def hear(event: Any) -> None:
@@ -107,19 +111,22 @@ async def wait(site: Site, id: int, timeout_s: float | None = None) -> Answer:
             last.append(_moved(event.facts["task"], event.facts.get("move")))
             ended.set()
 
-    subscription = site.need_live().events.subscribe(hear, "task_ended", "task_cancelled")
+    live = site.live if site.is_shared else site.need_live()
+    subscription = None if live is None else live.events.subscribe(hear, "task_ended", "task_cancelled")
     try:
         while True:
             found = await _find(site, id) or (last[-1] if last else await _task(site, id))
             if found.state in ENDED:
                 return {"now": site.clock.now(), **_shown(found, site.clock.now())}
-            try:
-                await asyncio.wait_for(ended.wait(), timeout_s)
-            except TimeoutError:
-                raise CallTimeout(f"task {id} has not ended within {timeout_s:g} s") from None
+            if end is not None and loop.time() >= end:
+                raise CallTimeout(f"task {id} has not ended within {timeout_s:g} s")
+            left_s = [] if end is None else [end - loop.time()]
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), min([*left_s, *([look_s] if look_s else [])], default=None))
             ended.clear()
     finally:
-        subscription.close()
+        if subscription is not None:
+            subscription.close()
 
 
 def _moved(task: Task, move: Move | None) -> Task:

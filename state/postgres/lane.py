@@ -16,7 +16,7 @@ from psycopg import errors
 
 from raptor.errors import NotWritten, RaptorError
 from raptor.state.postgres.address import Address
-from raptor.state.postgres.link import CALL_S, connect
+from raptor.state.postgres.link import CALL_S, connect, end_stuck
 from raptor.state.postgres.migration import named
 from raptor.state.postgres.pipe import Answer, Pipe, Values
 from raptor.state.postgres.trouble import PASSING, is_lost, not_written
@@ -231,6 +231,8 @@ class Lane:
             except Exception as error:
                 if is_lost(error):
                     await self._hang_up()
+                    if isinstance(error, errors.LockNotAvailable):
+                        await end_stuck(self._address)  # whoever asked tries again
                     if fresh:
                         raise
                 elif len(calls) > 1:

@@ -16,6 +16,18 @@ Connection: TypeAlias = AsyncConnection[tuple[Any, ...]]
 CALL_S = 20.0
 """How long a call may take before its connection is given up."""
 
+STUCK_S = CALL_S
+"""How long a transaction may wait for its client: by then a node that lives has given it up itself."""
+
+# Between its statements and the end of its transaction a node may be stopped. No timeout of the server ends that before
+# version 17: it counts as active, and as long as the machine answers its connection lives.
+STUCK = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+    " AND usename = current_user AND state = 'active' AND wait_event = 'ClientRead' AND pid <> pg_backend_pid()"
+    " AND (application_name LIKE 'raptor %%' OR application_name = current_setting('application_name'))"
+    " AND xact_start < clock_timestamp() - make_interval(secs => %s)"
+)
+
 BOUNDS: dict[str, Any] = {
     "connect_timeout": 5,
     "keepalives": 1,
@@ -57,3 +69,12 @@ async def connect(address: Address, *, role: str) -> Connection:
             await connection.close()
             raise
     return connection
+
+
+async def end_stuck(address: Address) -> None:
+    """Free the locks of nodes that stand still in the middle of a transaction; nothing of it is committed."""
+    connection = await connect(address, role="locks")
+    try:
+        await connection.execute(STUCK, (STUCK_S,), prepare=False)
+    finally:
+        await connection.close()

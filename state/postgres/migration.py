@@ -48,7 +48,7 @@ async def found(connection: AsyncConnection[Any], address: Address) -> int:
     except errors.UndefinedColumn:
         raise _foreign(address, "version") from None
     except errors.InsufficientPrivilege as error:
-        first = str(error).partition("\n")[0]
+        first = _first_line(error)
         raise RefusedState("unreadable", address.shown, f"gave no rights: {first}", grants(address, first)) from None
     return int(row[0] or 0) if row else 0
 
@@ -103,3 +103,8 @@ async def _step(connection: AsyncConnection[Any], address: Address) -> int:
 def _foreign(address: Address, what: str) -> RefusedState:
     problem = f"has a {what or 'table'} in schema {address.schema} that is not Raptor's"
     return RefusedState("foreign", address.shown, problem, "name another schema: ?schema=name")
+
+
+def _first_line(error: Exception) -> str:
+    """What the server says; where in our statement is of no use to anybody."""
+    return str(error).partition("\n")[0]

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from raptor.rows import LEASE_S
 from raptor.state.base import Grant, Presence, Right
 from raptor.state.postgres.lane import Transaction
 from raptor.state.postgres.wire import INT8, TEXT, Column, Time, at, reached, seconds
@@ -37,11 +38,16 @@ _NODES = (
     " n.started, clock_timestamp() AS here FROM raptor.node AS n WHERE n.seen >= %(now)s - interval '1 day'"
 )
 APPEAR = (
-    "WITH me AS (INSERT INTO raptor.node AS n (owner, started, seen, locked, record) VALUES (%(owner)s, %(started)s,"
+    "WITH mine AS (SELECT c.key FROM raptor.claim AS c JOIN unnest(%(keys)s::text[], %(fences)s::bigint[])"
+    " AS r (key, fence) ON c.key = r.key AND c.fence = r.fence WHERE c.owner = %(owner)s ORDER BY c.key"
+    " FOR UPDATE OF c), kept AS (UPDATE raptor.claim AS c SET lease = %(lease)s FROM mine WHERE c.key = mine.key"
+    " RETURNING c.key, c.fence),"
+    " me AS (INSERT INTO raptor.node AS n (owner, started, seen, locked, record) VALUES (%(owner)s, %(started)s,"
     " %(now)s, %(locked)s, %(record)s::text::json) ON CONFLICT (owner) DO UPDATE SET started = excluded.started,"
     " seen = excluded.seen, locked = excluded.locked, record = excluded.record"
     " RETURNING n.owner, n.seen, n.record::text, true, n.started, clock_timestamp())"
-    f" SELECT * FROM me UNION ALL ({_NODES} AND n.owner <> %(owner)s)"
+    " SELECT *, (SELECT coalesce(json_agg(json_build_array(key, fence)), '[]')::text FROM kept) FROM me"
+    f" UNION ALL ({_NODES.replace(' AS here', ', NULL')} AND n.owner <> %(owner)s)"
 )
 NODES = _NODES
 VANISH = (
@@ -75,16 +81,23 @@ async def holders(transaction: Transaction, prefix: str, now: float) -> dict[str
 def shown(presence: Presence, now: float, locked: bool) -> dict[str, Any]:
     return {
         "owner": presence.owner, "started": Time(at(presence.started)), "now": Time(at(now)), "locked": locked,
-        "record": msgspec.json.encode(presence).decode(),
+        "record": msgspec.json.encode(presence).decode(), "lease": Time(at(now + LEASE_S)),
+        "keys": Column(TEXT, [right.key for right in presence.rights]),
+        "fences": Column(INT8, [right.fence for right in presence.rights]),
     }  # fmt: skip
 
 
 def presences(rows: Sequence[tuple[Any, ...]]) -> list[Presence]:
-    found = [
-        msgspec.structs.replace(msgspec.json.decode(record, type=Presence), seen=seconds(seen), alive=alive)
-        for _, seen, record, alive, *_ in rows
-    ]
+    found = [_presence(*row) for row in rows]
     return sorted(found, key=lambda node: (node.started, node.owner))
+
+
+def _presence(
+    _owner: str, seen: int, record: str, alive: bool, _started: int, _here: int, kept: str | None = None
+) -> Presence:
+    shown = msgspec.json.decode(record, type=Presence)
+    rights = shown.rights if kept is None else msgspec.json.decode(kept, type=tuple[Right, ...])
+    return msgspec.structs.replace(shown, seen=seconds(seen), alive=alive, rights=rights)
 
 
 def _grant(row: tuple[Any, ...]) -> Grant:

@@ -234,7 +234,7 @@ class PostgresStore:
             locked = await self.session.own(presence.owner)
             before = self._clock.monotonic()
             rows = await self.session.execute(nodes.APPEAR, nodes.shown(presence, now, locked))
-            self._compare(self._clock.monotonic() - before, seconds(rows[0][-1]))
+            self._compare(self._clock.monotonic() - before, seconds(rows[0][5]))
         except Exception as error:
             raise not_written(self.address, error) from error
         return nodes.presences(rows)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raptor.commands import exit_code
-from raptor.errors import AlreadyRunning, NotRunning, NotWritten
+from raptor.errors import AlreadyRunning, CallTimeout, NotRunning, NotWritten
 from raptor.rows import LEASE_S
 from raptor.state.base import BEAT_S, Query
 from raptor.task import State
@@ -62,13 +62,13 @@ async def test_the_trees_of_all_nodes_are_shown(many: ManyWorld) -> None:
 
 async def test_a_node_at_rest_asks_no_more_than_its_heartbeat(many: ManyWorld) -> None:
     many.service("work")
-    one = await many.start("one", "work", interval="1d")
+    nodes = [await many.start("one", "work", interval="1d"), await many.start("two")]
     await many.until(10 * 60)
-    one.door.calls.clear()
+    for node in nodes:
+        node.door.calls.clear()
     await many.until(11 * 60)
-    assert one.door.calls.count("appear") == 12
-    assert [name for name in one.door.calls if name not in ("appear", "claim")] == []
-    assert one.door.calls.count("claim") <= 3
+    assert [node.door.calls for node in nodes] == [["appear"] * 12] * 2
+    assert [await node.state() for node in nodes] == ["running", "standby"]
 
 
 # Tasks
@@ -89,6 +89,29 @@ async def test_the_tasks_of_a_dead_node_come_back_at_once(many: ManyWorld) -> No
     await many.until(150)
     assert [node for node, _ in many.runs("slow")].count("two") == 5
     assert await states(many) == {"done": 5}
+
+
+async def test_the_tasks_of_a_node_that_stands_still_come_back_when_their_lease_ends(many: ManyWorld) -> None:
+    many.service("slow", takes=20.0)
+    one = await many.boot("one")
+    await one.call("queue", name="default", lease="3s")
+    two = await many.boot("two")
+    await many.until(300)  # at rest, and nobody in doubt
+    two.door.calls.clear()
+    await many.until(330)
+    assert set(two.door.calls) == {"appear"}
+    await one.put("slow")
+    await many.until(331)
+    (line,) = many.lines
+    first, second = (one, two) if line.node == "one" else (two, one)
+    first.door.open.clear()
+    await many.until(331 + 4 * BEAT_S)
+    assert [node for node, _ in many.runs("slow")] == [first.label, second.label]
+    first.door.open.set()
+    await many.until(400)
+    assert len(many.runs("slow")) == 2
+    (task,) = await many.image.find(Query())
+    assert (task.state, task.fence) == (State.DONE, 2)
 
 
 async def test_the_tasks_of_the_living_stay_theirs(many: ManyWorld) -> None:
@@ -126,6 +149,19 @@ async def test_a_running_task_is_cancelled_from_anywhere(many: ManyWorld) -> Non
     await many.until(5.1)
     (task,) = await many.image.find(Query())
     assert task.state is State.CANCELLED
+
+
+async def test_the_end_of_a_task_is_waited_for_wherever_it_runs(many: ManyWorld) -> None:
+    many.service("slow", takes=30.0)
+    one = await many.boot("one")
+    handle = await one.put("slow")
+    await many.until(1)
+    two = await many.boot("two")
+    for waiting in (two.call("wait", id=handle.id), many.elsewhere("wait", id=handle.id)):
+        assert (await waiting)["state"] == "done"
+    again = await one.put("slow")
+    with pytest.raises(CallTimeout):
+        await many.elsewhere("wait", id=again.id, timeout_s=10.0)
 
 
 # Commands
@@ -215,6 +251,30 @@ async def test_without_standby_the_owner_is_named(many: ManyWorld) -> None:
 
 
 # Outage
+
+
+async def test_after_an_outage_nobody_is_taken_for_gone_before_it_could_show_itself(many: ManyWorld) -> None:
+    """The server has lost the locks of all sessions: whoever is back first must not take what others run."""
+    many.service("a", takes=300.0)
+    many.service("job", takes=300.0)
+    one = await many.start("one", "a", interval="10s")
+    await one.put("job")
+    await many.until(1)
+    two = await many.start("two")
+    await many.until(11)
+    for node in (one, two):
+        node.door.failing = True
+        many.image.sever(node.owner)
+    await many.until(11 + 2 * LEASE_S)
+    two.door.failing = False
+    await many.until(11 + 2 * LEASE_S + BEAT_S + 1)
+    one.door.failing = False
+    await many.until(500)
+    assert many.runs("a")[0] == ("one", 0.0)
+    assert [node for node, _ in many.runs("job")] == ["one"]
+    assert not one.happened("ownership_lost")
+    assert not two.happened("node_left")
+    assert (await states(many))["done"] == 1
 
 
 async def test_nodes_live_through_a_store_that_does_not_answer(many: ManyWorld) -> None:

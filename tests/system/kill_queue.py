@@ -166,16 +166,17 @@ def order(rng: random.Random, number: int) -> dict[str, Any]:
             return {"service": kind, "priority": rng.randrange(10)}
 
 
-def put(home: Path, seed: int) -> None:
-    """Put until told that it is enough, whether there is a node or not."""
-    rng, number = random.Random(seed), 0
-    enough = home.with_name("enough")
+def put(homes: list[Path], seed: int) -> None:
+    """Put until told that it is enough, whether there is a node or not; of several, by one after the other."""
+    rng, number, turn = random.Random(seed), 0, 0
+    enough = homes[0].with_name("enough")
     asked = order(rng, number)
     while not enough.exists():
         since = time.time() + asked.get("in_", 0.0)
         try:
-            answer = ask(home, "put", asked)
+            answer = ask(homes[turn % len(homes)], "put", asked)
         except (NotRunning, Refused, ConnectionError):
+            turn += 1
             time.sleep(0.005)  # the same again: it may have been stored, and nobody knows
             continue
         for id in answer.get("ids", [answer.get("id")]):
@@ -186,7 +187,8 @@ def put(home: Path, seed: int) -> None:
 
 
 async def work(home: Path, grace_s: float) -> int:
-    config = Config.load({"home": str(home), "worker.processors": LANES})
+    store = {"store": os.environ["QUEUE_STORE"]} if "QUEUE_STORE" in os.environ else {}
+    config = Config.load({"home": str(home), "worker.processors": LANES, **store})
     async with raptor.Node(config=config, services=SERVICES) as node:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, node.shut_down, grace_s)
         if "QUEUE_LEASE" in os.environ:
@@ -201,8 +203,8 @@ async def work(home: Path, grace_s: float) -> int:
 
 
 if __name__ == "__main__":
-    role, folder, argument = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+    role, argument, folders = sys.argv[1], sys.argv[2], [Path(folder) for folder in sys.argv[3:]]
     if role == "put":
-        put(folder, int(argument))
+        put(folders, int(argument))
     else:
-        sys.exit(raptor.SystemClock().run(lambda: work(folder, float(argument))))
+        sys.exit(raptor.SystemClock().run(lambda: work(folders[0], float(argument))))

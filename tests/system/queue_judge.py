@@ -48,17 +48,19 @@ class Death:
     life: int
     ended: frozenset[int] = frozenset()
     taken: tuple[str, ...] = ()  # the owner of each
+    seen: int = 0  # lines of the ledger by then
 
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    """All that is known of some lives of a node."""
+    """All that is known of some lives of a node, one after the other, or of several nodes on a shared store."""
 
     acks: Sequence[Ack]
     lines: Sequence[Line]  # in the order they were written
     tasks: Sequence[Task]  # as the store has them in the end
     deaths: Sequence[Death]
     lanes: int
+    shared: bool = False
     _by_id: dict[int, Task] = field(default_factory=dict[int, Task], init=False)
     _runs: dict[int, list[Line]] = field(default_factory=lambda: defaultdict(list), init=False)
     _ends: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str], init=False)
@@ -89,19 +91,24 @@ class Story:
     def _overlaps(self) -> Iterator[str]:
         """Two runs of a task at a time, unless the node of the first was gone."""
         running: dict[int, Line] = {}
+        killed = {death.life for death in self.deaths}
         for line in self.lines:
             before = running.pop(line.task, None)
             if line.what == "start":
-                if before is not None and before.life == line.life:
+                if before is not None and (before.life == line.life or (self.shared and before.life not in killed)):
                     yield f"task {line.task}: run {line.fence} began while {before.fence} ran"
                 running[line.task] = line
             elif before is None or before.fence != line.fence:
+                if self.shared and line.life in killed:  # one that stood still, and whose result was refused
+                    running |= {} if before is None else {line.task: before}
+                    continue
                 yield f"task {line.task}: run {line.fence} ended, and was not the one that ran"
 
     def _repeated_work(self) -> Iterator[str]:
         for death in self.deaths:
-            for line in self.lines:
-                if line.what == "start" and line.life > death.life and line.task in death.ended:
+            for number, line in enumerate(self.lines):
+                is_later = number >= death.seen if self.shared else line.life > death.life
+                if line.what == "start" and is_later and line.task in death.ended:
                     yield f"task {line.task} had ended in life {death.life}, and ran in life {line.life}"
 
     def _early(self) -> Iterator[str]:

@@ -13,10 +13,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psycopg
+
 from raptor.clock import SystemClock
 from raptor.config import Config
 from raptor.connect import connect
 from raptor.state.base import Query
+from raptor.state.opening import open_store
+from raptor.state.postgres.address import read
 from raptor.task import Task
 from tests.system.disks import small
 from tests.system.kill_queue import LANES, SERVICES
@@ -30,17 +34,21 @@ PENDING = "SELECT count(*) FROM task WHERE state IN ('ready', 'taken') AND timin
 class Rig:
     """One state directory and all who touch it. Leaving it ends them.
 
-    With a size it is on a small disk of its own, which ends with the node.
+    With a size it is on a small disk of its own, which ends with the node. On a store there may be several nodes, each
+    `at` a state directory of its own.
     """
 
-    def __init__(self, folder: Path, size: str | None = None) -> None:
+    def __init__(self, folder: Path, size: str | None = None, store: str | None = None, nodes: int = 1) -> None:
         self.home = folder / "home"
+        self.store = store
+        self._homes = [self.home, *(folder / f"home{number}" for number in range(1, nodes))]
         self._before = [] if size is None else small(self.home, size)
         self.deaths: list[Death] = []
         self.life = -1
         self._folder = folder
         self._putters: list[subprocess.Popen[str]] = []
-        self._node: subprocess.Popen[str] | None = None
+        self._nodes: dict[int, subprocess.Popen[str]] = {}
+        self._lives: dict[int, int] = {}  # which of them is at which place
 
     def __enter__(self) -> Self:
         return self
@@ -48,14 +56,13 @@ class Rig:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in (*self._putters, *([self._node] if self._node is not None else [])):
+        for process in (*self._putters, *self._nodes.values()):
             process.kill()
             process.communicate()
 
     @property
     def node(self) -> subprocess.Popen[str]:
-        assert self._node is not None
-        return self._node
+        return self._nodes[0]
 
     @property
     def seen(self) -> Path:
@@ -64,43 +71,57 @@ class Rig:
 
     # The node
 
-    def start(self, *, fault: str | None = None, grace_s: float = 30.0, more: Mapping[str, str] | None = None) -> None:
-        self.life += 1
+    def start(
+        self, at: int = 0, *, fault: str | None = None, grace_s: float = 30.0, more: Mapping[str, str] | None = None
+    ) -> None:
         extra = {"RAPTOR_FAULT": fault} if fault is not None else {}
-        self._node = self._spawn("work", str(grace_s), {**extra, **(more or {})}, self._before)
+        self.launch(at, grace_s=grace_s, more={**extra, **(more or {})})
         if fault is None:
-            assert self.node.stdout is not None
-            line = self.node.stdout.readline()
-            assert line == "ready\n", f"it did not start: {line}"
+            self.await_start(at)
 
-    def kill(self, after_s: float = 0.0) -> None:
+    def launch(self, at: int = 0, *, grace_s: float = 30.0, more: Mapping[str, str] | None = None) -> None:
+        """Start it, and do not wait until it works."""
+        self.life += 1
+        self._lives[at] = self.life
+        self._nodes[at] = self._spawn("work", str(grace_s), [self._homes[at]], more or {}, self._before)
+
+    def await_start(self, at: int = 0) -> None:
+        out = self._nodes[at].stdout
+        assert out is not None
+        line = out.readline()
+        assert line == "ready\n", f"it did not start: {line}"
+
+    def kill(self, after_s: float = 0.0, at: int = 0) -> None:
         """kill -9, unless it has done that itself before."""
         try:
-            self.node.wait(after_s)
+            self._nodes[at].wait(after_s)
         except subprocess.TimeoutExpired:
-            self.node.kill()
-        code = self.end()
-        assert code == -signal.SIGKILL, f"life {self.life} ended with {code}"
-        self.note_death()
+            self._nodes[at].kill()
+        code = self.end(at)
+        assert code == -signal.SIGKILL, f"life {self._lives[at]} ended with {code}"
+        self.note_death(at)
 
-    def note_death(self) -> None:
+    def signal(self, number: int, at: int = 0) -> None:
+        self._nodes[at].send_signal(number)
+
+    def note_death(self, at: int = 0) -> None:
         """What it had been doing is as it is."""
-        self.deaths.append(self._look())
+        self.deaths.append(self._look(self._lives[at]))
 
     def await_death(self) -> None:
         """It kills itself, at the point that it was told of."""
         self.node.wait(PATIENCE_S)
         self.kill()
 
-    def stop(self) -> int:
+    def stop(self, at: int = 0) -> int:
         """SIGTERM; -> the exit code."""
-        self.node.send_signal(signal.SIGTERM)
-        return self.end()
+        self._nodes[at].send_signal(signal.SIGTERM)
+        return self.end(at)
 
-    def end(self) -> int:
+    def end(self, at: int = 0) -> int:
         """Wait for its end; -> the exit code."""
-        self.node.communicate(timeout=PATIENCE_S)
-        return self.node.returncode
+        self._nodes[at].communicate(timeout=PATIENCE_S)
+        return self._nodes[at].returncode
 
     def drain(self) -> None:
         """Wait until all tasks have ended but those that repeat."""
@@ -110,17 +131,15 @@ class Rig:
         end = time.monotonic() + PATIENCE_S
         while not until():
             assert time.monotonic() < end, f"{otherwise}: {[] if self._before else self.states()}"
-            try:
-                code = self.node.wait(0.02)
-            except subprocess.TimeoutExpired:
-                continue
-            raise AssertionError(f"the node ended with {code}")
+            time.sleep(0.02)
+            ended = [code for node in self._nodes.values() if (code := node.poll()) is not None]
+            assert not ended, f"the node ended with {ended}"
 
     # Those who put
 
     def start_putting(self, seed: int) -> None:
         (self._folder / "enough").unlink(missing_ok=True)
-        self._putters.append(self._spawn("put", str(seed), {}))
+        self._putters.append(self._spawn("put", str(seed), self._homes, {}))
 
     def stop_putting(self) -> None:
         (self._folder / "enough").touch()
@@ -131,12 +150,20 @@ class Rig:
 
     def put_alone(self, service: str, count: int = 1) -> list[int]:
         """Put from this process, through the node or, where none runs, as the owner of the state."""
-        connection = connect(Config.load({"home": str(self.seen)}), SERVICES)
+        flags = {"home": str(self.seen)} if self.store is None else {"home": str(self.home), "store": self.store}
+        connection = connect(Config.load(flags), SERVICES)
         answers = [connection.call("put", service=service) for _ in range(count)]
         with (self._folder / "acks").open("a") as acks:
             for answer in answers:
                 acks.write(json.dumps([answer["id"], None, answer["new"]]) + "\n")
         return [answer["id"] for answer in answers]
+
+    def put_many(self, service: str, count: int) -> None:
+        """Put so many at once, on a store."""
+        connection = connect(Config.load({"home": str(self.home), "store": self.store}), SERVICES)
+        ids = connection.call("put", service=service, many=[None] * count)["ids"]
+        with (self._folder / "acks").open("a") as acks:
+            acks.writelines(json.dumps([id, None, True]) + "\n" for id in ids)
 
     # What is there
 
@@ -149,49 +176,61 @@ class Rig:
         return [Ack(*json.loads(line)) for line in acks.read_text().splitlines()] if acks.exists() else []
 
     def count(self, query: str) -> int:
-        ((number,),) = ask(self.home / "raptor.sqlite", query)
+        ((number,),) = self._ask(query)
         assert isinstance(number, int)
         return number
 
     def states(self) -> list[tuple[object, ...]]:
-        query = "SELECT service, state, suspect, count(*) FROM task GROUP BY service, state, suspect"
-        return ask(self.home / "raptor.sqlite", query)
+        return self._ask("SELECT service, state, suspect, count(*) FROM task GROUP BY service, state, suspect")
 
     def tasks(self) -> list[Task]:
         async def read() -> list[Task]:
-            async with looked_at(self.home) as store:
+            async with looked_at(self.home) if self.store is None else open_store(self.store) as store:
                 return await store.find(Query(limit=10**6))
 
         return SystemClock().run(read)
 
     def story(self) -> Story:
-        return Story(acks=self.acks(), lines=self.lines(), tasks=self.tasks(), deaths=self.deaths, lanes=LANES)
+        return Story(
+            acks=self.acks(), lines=self.lines(), tasks=self.tasks(), deaths=self.deaths, lanes=LANES,
+            shared=self.store is not None,
+        )  # fmt: skip
 
     def go(self) -> None:
         """Let those that are held go on."""
         (self._folder / "go").touch()
 
-    def _look(self) -> Death:
+    def _ask(self, query: str) -> list[tuple[object, ...]]:
+        """As anyone may with the shell of the database."""
+        if self.store is None:
+            return ask(self.home / "raptor.sqlite", query)
+        where = read(self.store)
+        with psycopg.connect(where.url, options=f"-c search_path={where.schema}") as connection:
+            return connection.execute(query.encode()).fetchall()
+
+    def _look(self, life: int) -> Death:
         query = "SELECT id, state, owner FROM task WHERE state IN ('done', 'dead', 'taken')"
         ended, taken = set[int](), list[str]()
-        rows = ask(self.home / "raptor.sqlite", query) if (self.home / "raptor.sqlite").exists() else []
+        is_there = self.store is not None or (self.home / "raptor.sqlite").exists()
+        rows = self._ask(query) if is_there else []
         for id, state, owner in rows:
             if state == "taken":
                 taken.append(str(owner))
             else:
                 assert isinstance(id, int)
                 ended.add(id)
-        return Death(self.life, frozenset(ended), tuple(taken))
+        return Death(life, frozenset(ended), tuple(taken), len(self.lines()))
 
     def _spawn(
-        self, role: str, argument: str, more: Mapping[str, str], before: Sequence[str] = ()
+        self, role: str, argument: str, homes: Sequence[Path], more: Mapping[str, str], before: Sequence[str] = ()
     ) -> subprocess.Popen[str]:
         environ = {key: value for key, value in os.environ.items() if not key.startswith("RAPTOR_")}
         environ |= {
             "QUEUE_LEDGER": str(self._folder / "ledger"),
             "QUEUE_ACKS": str(self._folder / "acks"),
             "QUEUE_LIFE": str(self.life),
+            **({} if self.store is None else {"QUEUE_STORE": self.store}),
             **more,
         }
-        command = [*before, sys.executable, "-m", "tests.system.kill_queue", role, str(self.home), argument]
+        command = [*before, sys.executable, "-m", "tests.system.kill_queue", role, argument, *map(str, homes)]
         return subprocess.Popen(command, cwd=ROOT, env=environ, text=True, stdout=subprocess.PIPE)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import cast
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 
 from raptor.clock import Clock
@@ -18,6 +19,7 @@ from raptor.rows import Definition
 from raptor.state.base import Query, Want
 from raptor.state.opening import open_store
 from raptor.state.postgres import lane, link
+from raptor.state.postgres.address import read
 from raptor.state.postgres.store import PostgresStore
 from raptor.task import State, Task
 from raptor.testing.conformance.sample import NOW, move, task
@@ -176,3 +178,21 @@ async def test_a_server_that_is_killed_loses_and_doubles_nothing(own_server: Ser
     assert sorted(acknowledged) == [one.id for one in found]
     assert {one.state for one in found} == {State.DONE}
     assert {one.fence for one in found} == {1}
+
+
+async def test_a_node_that_stands_still_in_a_transaction_holds_nobody_up(
+    pg_address: str, system_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped after its statements and before the end of its transaction, it would keep their locks for ever."""
+    monkeypatch.setattr(link, "STUCK_S", 0.5)
+    where = read(pg_address)
+    async with open_store(pg_address, system_clock) as store:
+        await store.put([task()], now=NOW)
+        (one,) = (await store.take([Want(queue="default", room=1)], owner="a", now=NOW)).tasks
+        with closing(psycopg.connect(where.url, application_name="raptor tasks", autocommit=True)) as stuck:
+            stuck.pgconn.enter_pipeline_mode()
+            stuck.pgconn.send_query_params(f"UPDATE {where.schema}.task SET lease = lease".encode(), None)
+            stuck.pgconn.send_flush_request()
+            stuck.pgconn.flush()
+            assert await store.settle([move(one, State.DONE, ended=NOW)], now=NOW) == frozenset()
+        assert [(found.state, found.fence) for found in await store.find(Query())] == [(State.DONE, 1)]

@@ -203,6 +203,18 @@ class TestPresence:
         await store.vanish("nobody")
         assert await store.nodes(now=NOW) == []
 
+    async def test_showing_itself_renews_the_rights_that_a_node_still_holds(self, store: Store) -> None:
+        mine, lost = await granted(store, "a"), await granted(store, "a", "service:x")
+        assert mine is not None
+        assert lost is not None
+        await store.release([lost], owner="a")
+        again = await granted(store, "a", "service:x")
+        found = await store.appear(node("a", rights=(mine, lost)), now=NOW + 50.0)
+        assert [one.rights for one in found] == [(mine,)]
+        assert again == Right("service:x", 2)
+        leases = {key: grant.lease for key, grant in (await store.holders("")).items()}
+        assert leases == {MAIN: NOW + 110.0, "service:x": NOW + 60.0}
+
     async def test_tasks_are_found_by_their_owners(self, store: Store) -> None:
         (first,) = await taken(store, task(), owner="a")
         await put(store, task(), task(), task())

@@ -113,6 +113,9 @@ LANGUAGE sql STABLE AS $$
     SELECT CASE
         WHEN at - seen <= interval '5 s' THEN false
         WHEN at - seen > interval '60 s' THEN true
+        -- A server that has just started has lost all locks: they are given time to come back.
+        WHEN seen BETWEEN pg_postmaster_start_time() - interval '1 h' AND pg_postmaster_start_time()
+            AND clock_timestamp() < pg_postmaster_start_time() + interval '15 s' THEN false
         ELSE locked AND NOT EXISTS (
             SELECT 1 FROM pg_locks l, (SELECT raptor.lock_of('owner', who) AS k) h
             WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
