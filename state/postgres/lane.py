@@ -1,15 +1,16 @@
 """A lane: one connection, on which calls that wait together share a transaction and a round trip.
 
-The answers are in hand before the commit is asked for, and with them the number of the transaction. If the connection
-is lost meanwhile, the server is asked what became of that number: so a commit whose answer was lost is neither done
-twice nor given up.
+Every transaction that writes leaves a mark, and its answers are in hand before the commit is asked for. If the
+connection is lost meanwhile, the server is asked whether the mark is there: so a commit whose answer was lost is
+neither done twice nor given up.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -32,10 +33,16 @@ PAUSE_S = 0.25
 NOTES, NOTE = 1000, 1900  # of a transaction, and characters of each: PostgreSQL takes 8000 bytes
 READER = "reader"  # the role of a lane that writes nothing
 SEAL = (
-    "SELECT pg_current_xact_id_if_assigned()::text,"
+    "WITH w AS MATERIALIZED (SELECT pg_current_xact_id_if_assigned() IS NOT NULL AS wrote), m AS (INSERT INTO"
+    " raptor.mark (lane, mark, seen) SELECT %s::text, %s::bigint, now() FROM w WHERE w.wrote ON CONFLICT (lane)"
+    " DO UPDATE SET mark = excluded.mark, seen = excluded.seen) SELECT (SELECT wrote FROM w),"
     " (SELECT count(pg_notify('raptor.news', word)) FROM unnest(%s::text[]) AS word)"
 )
-FATE = "SELECT pg_xact_status(%s::text::xid8)"
+# An INSERT, because that waits for a transaction that has not ended yet, be it the first that leaves the mark.
+FATE = (
+    "INSERT INTO raptor.mark AS m (lane, mark, seen) VALUES (%s, -1, now()) ON CONFLICT (lane)"
+    " DO UPDATE SET seen = excluded.seen RETURNING m.mark"
+)
 
 
 Merge: TypeAlias = "Callable[[Transaction, Sequence[Any]], Awaitable[Finish[Sequence[T]]]]"
@@ -45,9 +52,11 @@ Merge: TypeAlias = "Callable[[Transaction, Sequence[Any]], Awaitable[Finish[Sequ
 class Transaction:
     """What a call may do with the connection."""
 
-    def __init__(self, pipe: Pipe, schema: str) -> None:
+    def __init__(self, pipe: Pipe, schema: str, lane: str, mark: int) -> None:
         self._pipe = pipe
         self._schema = schema
+        self._lane = lane
+        self._mark = mark
         self._sealed: Answer | None = None
         self.notes: list[str] = []  # told to all nodes with the commit
 
@@ -69,15 +78,15 @@ class Transaction:
     async def seal(self) -> None:
         """Say that this was all, until more is sent: it goes out with the rest."""
         notes, self.notes = self.notes, []
-        self._sealed = await self._pipe.send(named(SEAL, self._schema), (notes,))
+        self._sealed = await self._pipe.send(named(SEAL, self._schema), (self._lane, self._mark, notes))
 
-    async def number(self) -> str | None:
-        """What the server knows the transaction by, if it writes."""
+    async def writes(self) -> bool:
+        """Whether it leaves its mark."""
         if self._sealed is None or self.notes:
             await self.seal()
         assert self._sealed is not None
-        ((number, _),) = await self._sealed.fetchall()
-        return cast("str | None", number)
+        ((wrote, _),) = await self._sealed.fetchall()
+        return bool(wrote)
 
     async def rows(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
         return await (await self.send(statement, values)).fetchall()
@@ -125,8 +134,8 @@ class Call(Generic[T]):
 class Doubt:
     """A transaction that may have been committed."""
 
-    def __init__(self, number: str, calls: Sequence[Call[Any]], answers: Sequence[Any]) -> None:
-        self.number = number
+    def __init__(self, mark: int, calls: Sequence[Call[Any]], answers: Sequence[Any]) -> None:
+        self.mark = mark
         self.calls = calls
         self.answers = answers
         self.since = asyncio.get_running_loop().time()
@@ -140,6 +149,8 @@ class Lane:
         self._role = role
         self._ready = ready
         self._opened = opened  # told of the server process that works here
+        self._name = secrets.token_hex(16)
+        self._mark = 0
         self._pipe: Pipe | None = None
         self._waiting: list[Call[Any]] = []
         self._current: list[Call[Any]] = []
@@ -250,22 +261,23 @@ class Lane:
                 self._fail([call], error)
 
     async def _transact(self, pipe: Pipe, calls: list[Call[Any]]) -> None:
-        transaction = Transaction(pipe, self._address.schema)
+        self._mark += 1
+        transaction = Transaction(pipe, self._address.schema, self._name, self._mark)
         answers: list[Any] = []
-        number: str | None = None
+        writes = False
         pipe.attend()
         try:
             async with asyncio.timeout(CALL_S):
                 answers = await self._answers(transaction, calls)
                 if self._role != READER:
-                    number = await transaction.number()
+                    writes = await transaction.writes()
                 await pipe.commit()
         except Exception as error:
-            if number is not None and is_lost(error):
-                self._doubts.append(Doubt(number, calls, answers))
+            if writes and is_lost(error):
+                self._doubts.append(Doubt(self._mark, calls, answers))
                 raise _InDoubt(str(error)) from error
             # A refusal of ours comes before anything was written: see Call.alone.
-            if isinstance(error, psycopg.Error | RaptorError) and not is_lost(error) and number is None:
+            if isinstance(error, psycopg.Error | RaptorError) and not is_lost(error) and not writes:
                 await self._clear(pipe)
             elif not isinstance(error, psycopg.Error):
                 pipe.connection.pgconn.finish()  # what was sent must not be committed
@@ -275,7 +287,7 @@ class Lane:
             raise
         finally:
             pipe.leave()
-        self.commits += number is not None
+        self.commits += writes
         for call, answer in zip(calls, answers, strict=True):
             call.answer(answer)
 
@@ -301,7 +313,7 @@ class Lane:
     async def _clear_doubts(self) -> None:
         while self._doubts:
             doubt = self._doubts[0]
-            done = await self._fate(doubt.number)
+            done = await self._is_there(doubt.mark)
             self._doubts.pop(0)
             if done:
                 self.commits += 1
@@ -312,21 +324,20 @@ class Lane:
                 if left:
                     self._waiting[:0] = left
 
-    async def _fate(self, number: str) -> bool:
-        """Whether a transaction was committed."""
+    async def _is_there(self, mark: int) -> bool:
+        """Whether the transaction of that mark, the last that left one, was committed."""
         async with asyncio.timeout(SETTLE_S):
             connection = await connect(self._address, role="doubt")
             try:
-                pause_s = 0.01
                 while True:
                     try:
-                        row = await (await connection.execute(FATE, (number,))).fetchone()
-                    except errors.InvalidParameterValue:  # of the future: a server that never knew it
-                        return False
-                    if row is None or row[0] != "in progress":
-                        return row is not None and row[0] == "committed"
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(pause_s * 2, 1.0)
+                        answer = await connection.execute(named(FATE, self._address.schema).encode(), (self._name,))
+                        row = await answer.fetchone()
+                    except errors.LockNotAvailable:  # it has not ended yet
+                        await end_stuck(self._address)
+                        continue
+                    assert row is not None
+                    return bool(row[0] == mark)
             finally:
                 await connection.close()
 

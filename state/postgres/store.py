@@ -210,6 +210,8 @@ class PostgresStore:
             while count >= PRUNED:
                 count = await pruned(statement)
                 gone += count
+        for statement in tables.FORGET:
+            await self._write(lambda transaction: _counted(transaction, statement, {}))  # noqa: B023  # awaited here
         return gone
 
     # Rights and presences

@@ -36,6 +36,11 @@ SLOTS = (
 SPAN = (
     "SELECT record::text FROM raptor.slot WHERE service = %s AND last >= %s AND planned <= %s ORDER BY planned LIMIT %s"
 )
+# Of nodes that are long gone, and ended without a word.
+FORGET = (
+    "DELETE FROM raptor.mark WHERE seen < now() - interval '7 days'",
+    "DELETE FROM raptor.node WHERE seen < now() - interval '7 days'",
+)
 PRUNE = (
     "WITH old AS (SELECT id FROM raptor.run WHERE started < %(before)s UNION SELECT id FROM (SELECT id, row_number()"
     " OVER (PARTITION BY service ORDER BY started DESC, id DESC) AS place FROM raptor.run WHERE started >= %(before)s)"

@@ -104,6 +104,13 @@ CREATE TABLE raptor.node (
     record json NOT NULL
 ) WITH (fillfactor = 50);
 
+-- The last transaction of each lane of a node that wrote anything: what a commit whose answer was lost is known by.
+CREATE TABLE raptor.mark (
+    lane text PRIMARY KEY,
+    mark bigint NOT NULL,
+    seen timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
 CREATE FUNCTION raptor.lock_of(VARIADIC words text[]) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$ SELECT hashtextextended('raptor.' || array_to_string(words, chr(31)), 7) $$;
 
