@@ -188,7 +188,8 @@ class Lane:
                 try:
                     await self._do(calls)
                 except Exception as error:
-                    self._fail(calls, error)
+                    doubtful = [call for doubt in self._doubts for call in doubt.calls]  # nobody knows yet
+                    self._fail([call for call in calls if call not in doubtful], error)
                     await self._wait_for_doubts()
         except BaseException:
             for call in (*self._current, *self._waiting):

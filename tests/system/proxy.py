@@ -21,6 +21,7 @@ class Proxy:
         self.cut: str | None = None
         self.cuts = 0
         self.refuses = False
+        self.refused = 0
         self.port = 0
 
     def hang(self) -> None:
@@ -46,6 +47,7 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.refuses:
+            self.refused += 1
             writer.transport.abort()
             return
         inner, outer = await asyncio.open_connection("127.0.0.1", self._port)

@@ -97,6 +97,23 @@ async def test_a_settle_whose_commit_is_unknown_counts_once(
         assert states == [*([State.DONE] * 2 if keep else []), State.READY, State.READY]
 
 
+@pytest.mark.parametrize("cut", CUTS)
+async def test_a_put_whose_commit_is_unknown_waits_for_a_server_that_cannot_be_reached(
+    pg_address: str, system_clock: Clock, cut: str
+) -> None:
+    async with behind_a_proxy(pg_address, system_clock) as (store, proxy):
+        await store.put([task()], now=NOW)
+        proxy.cut, proxy.refuses = cut, True
+        waiting = asyncio.ensure_future(store.put([task(data="1")], now=NOW))
+        while proxy.refused < 3:
+            assert not waiting.done(), waiting.exception()  # to say that it was not written would be a guess
+            await asyncio.sleep(0.01)
+        proxy.refuses = False
+        ((id, new),) = await asyncio.wait_for(waiting, 30)
+        assert [(one.id, one.data) for one in await store.find(Query())][1:] == [(id, "1")]
+        assert new
+
+
 async def test_what_was_taken_for_one_who_did_not_wait_is_given_to_the_next(
     pg_address: str, system_clock: Clock
 ) -> None:
