@@ -17,6 +17,7 @@ from raptor.state.front import Close, Front, Here, Server
 from raptor.state.parts import PARTS, RUNS, SLOTS
 from raptor.state.reserve import Reserve
 from raptor.state.seal import seal
+from raptor.state.settling import settle
 from raptor.task import Move, Run, Slot, Task
 
 STEP = 500  # rows that are pruned in one commit, so that nobody waits long behind it
@@ -69,7 +70,7 @@ class Database:
         successors = sum(move.successor is not None for move in moves)
 
         def write(connection: Connection) -> frozenset[int]:
-            return tasks.settle(connection, moves, self._reserved(successors), now)
+            return settle(connection, moves, self._reserved(successors), now)
 
         return await self._front.ask(write, result=True, rows=len(moves) + successors)
 

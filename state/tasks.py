@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from sqlite3 import Connection, Cursor
+from sqlite3 import Connection
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -13,7 +12,7 @@ import msgspec
 
 from raptor.state.base import Counts, Held, Hold, Query, Receipt, Taken, Want
 from raptor.state.pace import Starts, allowance, started
-from raptor.task import Move, State, Task, Try
+from raptor.task import State, Task, Try
 
 PRIORITIES = range(10)
 FIELDS = Task.__struct_fields__
@@ -38,12 +37,6 @@ TAKE = (
     "UPDATE task SET state = 'taken', fence = fence + 1, owner = ?, lease = ?, started = ?"
     " WHERE id IN (SELECT value FROM json_each(?))"
 )
-MOVED = (
-    "state", "attempts", "previous", "started", "ended", "output", "error", "reason", "deaths", "suspect", "history",
-)  # fmt: skip
-_SETTLE = f"UPDATE task SET {', '.join(f'{name} = ?' for name in MOVED)}, owner = NULL, lease = NULL, unwanted = 0"
-SETTLE = f"{_SETTLE}, due = coalesce(?, due) WHERE state = 'taken' AND fence = ? AND id = ?"
-SETTLE_ALIKE = f"{_SETTLE} WHERE state = 'taken' AND fence = ? AND id IN (SELECT value FROM json_each(?))"
 AT_ONCE = 100  # rows in one statement
 PLAIN = (
     "INSERT INTO task (id, queue, service, data, priority, due, created, max_attempts, crc) VALUES (?,?,?,?,?,?,?,?,?)"
@@ -157,52 +150,6 @@ def take_all(connection: Connection, wants: Sequence[Want], owner: str, now: flo
     return Taken(tasks, spent, frozenset(doubtful))
 
 
-def settle(connection: Connection, moves: Sequence[Move], first: int, now: float) -> frozenset[int]:
-    """Those that are still ours move on; successors are stored under ids from `first` on."""
-    alike: defaultdict[tuple[Any, ...], list[Move]] = defaultdict(list)
-    refused: list[Move] = []
-    others: list[tuple[Move, tuple[Any, ...]]] = []
-    for move in moves:
-        row = _settled(move)
-        if move.due is None:
-            alike[row].append(move)
-        else:
-            others.append((move, (*row[:-1], move.due, row[-1], move.id)))
-    for row, group in alike.items():
-        if len(group) == 1 or not _end_alike(connection, row, group):
-            others += [(move, (*row[:-1], None, row[-1], move.id)) for move in group]
-    if others and not _all_settled(connection, [row for _, row in others]):
-        refused = [move for move, row in others if not connection.execute(SETTLE, row).rowcount]
-    moved = [move for move in moves if not any(move is one for one in refused)] if refused else moves
-    repeated = [move for move in moved if move.successor is not None]
-    if repeated:
-        successors = [move.successor for move in repeated if move.successor is not None]
-        put_all(connection, [Put(successors, now, after=[move.id for move in repeated])], first)
-    gone = [(move.id,) for move in moved if not move.keep]
-    if gone:
-        connection.executemany("DELETE FROM task WHERE id = ?", gone)
-    return frozenset(move.id for move in refused)
-
-
-def _end_alike(connection: Connection, row: tuple[Any, ...], group: list[Move]) -> bool:
-    """Tasks that end with the same values, in one statement; -> False, and nothing done, if one is not ours."""
-    ids = _list([move.id for move in group])
-    return _all_or_none(connection, len(group), lambda: connection.execute(SETTLE_ALIKE, (*row, ids)))
-
-
-def _all_settled(connection: Connection, rows: list[tuple[Any, ...]]) -> bool:
-    return _all_or_none(connection, len(rows), lambda: connection.executemany(SETTLE, rows))
-
-
-def _all_or_none(connection: Connection, count: int, change: Callable[[], Cursor]) -> bool:
-    connection.execute("SAVEPOINT settling")
-    complete = change().rowcount == count
-    if not complete:
-        connection.execute("ROLLBACK TO settling")
-    connection.execute("RELEASE settling")
-    return complete
-
-
 def extend(connection: Connection, holds: Sequence[Hold], until: float) -> Held:
     query = "UPDATE task SET lease = ? WHERE id = ? AND fence = ? AND state = 'taken' RETURNING id, unwanted"
     held: dict[int, int] = {}
@@ -263,7 +210,7 @@ def find(connection: Connection, query: Query) -> list[Task]:
     conditions, values = list(given), list(given.values())
     if query.ids:
         conditions.append("id IN (SELECT value FROM json_each(?))")
-        values.append(_list(query.ids))
+        values.append(as_list(query.ids))
     if query.owners:
         conditions.append("owner IN (SELECT value FROM json_each(?))")
         values.append(msgspec.json.encode(query.owners).decode())
@@ -375,10 +322,10 @@ def _give(connection: Connection, want: Want, room: int, owner: str, now: float)
         given, odd = [], [row[0] for row in connection.execute(DUE_IDS, asked).fetchall()]
     ids = [*odd, *(task.id for task in given)]
     if ids:
-        connection.execute(TAKE, (owner, lease, now, _list(ids)))
+        connection.execute(TAKE, (owner, lease, now, as_list(ids)))
     if odd:
         rows = connection.execute(
-            f"SELECT crc, {COLUMNS} FROM task WHERE id IN (SELECT value FROM json_each(?))", (_list(odd),)
+            f"SELECT crc, {COLUMNS} FROM task WHERE id IN (SELECT value FROM json_each(?))", (as_list(odd),)
         )
         given += [_checked(row) for row in rows.fetchall()]
     given.sort(key=attrgetter("priority", "due", "id"))
@@ -391,18 +338,9 @@ def _checked(row: Sequence[Any]) -> Task:
     return msgspec.structs.replace(task, reason="damaged") if damaged else task
 
 
-def _list(ids: Iterable[int]) -> str:
+def as_list(ids: Iterable[int]) -> str:
     """As one argument: of others SQLite takes only so many."""
     return f"[{','.join(map(str, ids))}]"
-
-
-def _settled(move: Move) -> tuple[Any, ...]:
-    """What it sets, but for the due time of those that come back, and the fence."""
-    history = msgspec.json.encode(move.history).decode() if move.history else None
-    return (
-        move.state.value, move.attempts, move.previous, move.started, move.ended, move.output, move.error, move.reason,
-        move.deaths, move.suspect, history, move.fence,
-    )  # fmt: skip
 
 
 def _history(text: str | None) -> tuple[Try, ...] | None:
