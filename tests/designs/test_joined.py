@@ -20,8 +20,16 @@ async def broken() -> None:
     raise ValueError("no")
 
 
+@service
+async def unscheduled() -> None:
+    """Nobody else runs it: by hand it is never refused as running already."""
+
+
 def test_a_joined_program_has_the_methods_of_a_node(tmp_path: Path) -> None:
-    with running(tmp_path / "state", [double, broken]), running(tmp_path / "state", [double], join=True) as node:
+    with (
+        running(tmp_path / "state", [double, broken, unscheduled]),
+        running(tmp_path / "state", [double], join=True) as node,
+    ):
         assert isinstance(node, Joined)
         assert node.put(double, {"number": 4}).result(30) == 8
         assert node.put("double", {"number": 3}, in_=timedelta(0)).result(30) == 6
@@ -36,7 +44,7 @@ def test_a_joined_program_has_the_methods_of_a_node(tmp_path: Path) -> None:
         node.pause("main")
         assert node.status("main")["schedulers"][0]["state"] == "paused"
         node.resume("main")
-        assert node.run("double")["outcome"] == "ok"
+        assert node.run("unscheduled")["outcome"] == "ok"
         node.stop("main")
 
 
