@@ -7,10 +7,15 @@ from typing import Any
 
 from raptor.state.base import Counts, Query
 from raptor.state.postgres.lane import Transaction
-from raptor.state.postgres.taking import COLUMNS, read_body, read_history
+from raptor.state.postgres.taking import read_body, read_history
 from raptor.state.postgres.wire import INT8, TEXT, Column, Time, at, maybe, reached, seconds
 from raptor.task import State, Task
 
+COLUMNS = (
+    "t.id, t.queue, t.service, t.data::text, t.body, t.encoding, t.priority, t.due, t.created, t.attempts,"
+    " t.max_attempts, t.key, t.key_until, t.parent, t.active_s, t.timeout_s, t.timing, t.started, t.previous, t.ended,"
+    " t.output, t.error, t.reason, t.history, t.fence, t.lease, t.deaths, t.suspect"
+)
 WHOLE = f"SELECT {COLUMNS}, t.state, t.owner, t.unwanted FROM raptor.task AS t"
 ENDED = "state IN ('done', 'dead', 'cancelled')"
 

@@ -34,11 +34,6 @@ TAKEN = State.TAKEN  # looked up once: an enum's members are slow to find
 _CODES = {state: code for code, state in enumerate(STATES, 1)}
 _NAMES = ", ".join(f"'{state}'" for state in STATES)
 
-COLUMNS = (
-    "t.id, t.queue, t.service, t.data::text, t.body, t.encoding, t.priority, t.due, t.created, t.attempts,"
-    " t.max_attempts, t.key, t.key_until, t.parent, t.active_s, t.timeout_s, t.timing, t.started, t.previous, t.ended,"
-    " t.output, t.error, t.reason, t.history, t.fence, t.lease, t.deaths, t.suspect"
-)
 _RARE = (
     "key", "key_until", "parent", "active_s", "timeout_s", "timing", "previous", "ended", "output", "error", "history",
     "body",
