@@ -72,22 +72,20 @@ class Foreground(Node):
         await self._prepare(definitions)
 
     async def _prepare(self, definitions: dict[str, Definition]) -> None:
-        for definition in self._named(definitions):
+        given = {} if self._wanted.interval is None else {"interval_s": self._wanted.interval_s}
+        for name in self._named(definitions):
             if not self._wanted.standby:
-                await claim(self.site, definition.name)
-            self._workshop.asked.add(definition.name)
-            await self.site.define(definition)
+                await claim(self.site, name)
+            self._workshop.asked.add(name)
+            await self.site.amend(name, lambda known: msgspec.structs.replace(known, should_run=True, **given))
 
-    def _named(self, definitions: dict[str, Definition]) -> list[Definition]:
+    def _named(self, definitions: dict[str, Definition]) -> list[str]:
         if self._wanted.every:
             if not definitions:
                 raise NoSuchName("scheduler", "--all", hint="none is defined yet: raptor start NAME --interval 10s")
-            return [msgspec.structs.replace(known, should_run=True) for known in definitions.values()]
-        name = self._wanted.name
-        assert name is not None
-        known = definitions.get(name) or Definition(name=name)
-        interval_s = known.interval_s if self._wanted.interval is None else self._wanted.interval_s
-        return [msgspec.structs.replace(known, should_run=True, interval_s=interval_s)]
+            return list(definitions)
+        assert self._wanted.name is not None
+        return [self._wanted.name]
 
     @property
     def doors(self) -> list[str]:

@@ -59,22 +59,23 @@ class Hearing(Actor):
         if anything or "definitions" in keys:
             await self._workshop.timetable.load()  # a service may have been made due, or given another timing
             known = dict(self._workshop.definitions)
-            for name, definition in (await load_definitions(self._workshop)).items():
+            await load_definitions(self._workshop)
+            for name, definition in list(self._workshop.definitions.items()):
                 if name in keys.get("definitions", ()) or definition != known.get(name):
-                    await self._redefine(known.get(name), definition)
+                    await self._redefine(name, known.get(name))
         if anything or "lines" in keys:
             await load_lines(self._workshop, self._site.config.queues)
             await self._live.new_lines()
         if "unwanted" in keys:
             await self._live.unwanted([int(id) for id in keys["unwanted"]])
 
-    async def _redefine(self, before: Definition | None, definition: Definition) -> None:
+    async def _redefine(self, name: str, before: Definition | None) -> None:
         """A scheduler was defined anew, here or elsewhere: one that should not run any more ends, on every node."""
-        ref = self._live.scheduler(definition.name)
+        ref, definition = self._live.scheduler(name), self._workshop.definitions[name]
         if ref is None:
             return
         if not definition.should_run:
-            self._workshop.asked.discard(definition.name)
+            self._workshop.asked.discard(name)
             ref.cast(Finish(GRACE_S))
             return
         look_now = before is not None and before.services != definition.services

@@ -12,10 +12,17 @@ SERVICE = "service:"
 """How the keys of rights to services begin."""
 
 
-async def load_definitions(workshop: Workshop) -> dict[str, Definition]:
-    stored = await workshop.timetable.store.load("definitions")
-    workshop.definitions = {name: row for name, row in stored.items() if isinstance(row, Definition)}
-    return workshop.definitions
+async def load_definitions(workshop: Workshop) -> None:
+    for row in (await workshop.timetable.store.load("definitions")).values():
+        if isinstance(row, Definition):
+            learn(workshop, row)
+
+
+def learn(workshop: Workshop, definition: Definition) -> None:
+    """What was read may be older than what is known: this node may have changed it meanwhile."""
+    known = workshop.definitions.get(definition.name)
+    if known is None or known.version < definition.version:
+        workshop.definitions[definition.name] = definition
 
 
 async def load_lines(workshop: Workshop, defined: Iterable[Line]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -371,18 +372,18 @@ class Node(Verbs):
     async def _finish_schedulers(self) -> None:
         """An orderly stop: nothing comes back by itself, and every cycle is as far on disk as it is."""
         running = self._running()
-        if self._store().exclusive:  # elsewhere others may stand by
-            await self._want_no_more()
         worker = self.runtime.whereis("worker")
         running += [] if worker is None else [worker]
         for ref in running:
             ref.cast(Finish(self.grace_s))
+        if self._store().exclusive:  # elsewhere others may stand by
+            await self._want_no_more()
         await first_of(all_ended(running), self._forced.wait(), timeout_s=self.grace_s + 5.0)
 
     async def _want_no_more(self) -> None:
         for definition in list(self._workshop.definitions.values()):
             if definition.should_run:
                 try:
-                    await self.site.define(msgspec.structs.replace(definition, should_run=False))
+                    await self.site.amend(definition.name, partial(msgspec.structs.replace, should_run=False))
                 except NotWritten:
                     break  # the store cannot: to the next start this is an unclean end, which loses nothing

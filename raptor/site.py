@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from raptor.catalogue import Catalogue
 from raptor.due import Check, Due, NotDue, decide, next_due, rounded
@@ -172,9 +174,19 @@ class Site:
             raise NoSuchName("scheduler", name, definitions, hint="`raptor status` lists them")
         return definitions[name]
 
-    async def define(self, definition: Definition) -> None:
-        await self.workshop.timetable.store.save([("definitions", definition.name, definition)])
-        self.workshop.definitions[definition.name] = definition
+    async def amend(self, name: str, change: Callable[[Definition], Definition]) -> Definition:
+        """Change a definition as it is now, whoever else changes it at the same time."""
+        from raptor.loading import learn
+
+        store = self.workshop.timetable.store
+        defined = {definition.name: definition for definition in self.config.schedulers}
+        while True:
+            stored = (await store.load("definitions")).get(name)
+            known = stored if isinstance(stored, Definition) else defined.get(name) or Definition(name=name)
+            changed = msgspec.structs.replace(change(known), version=known.version + 1)
+            if await store.amend("definitions", name, stored, changed):
+                learn(self.workshop, changed)
+                return changed
 
     async def states(self) -> dict[str, SchedulerState]:
         rows = await self.load("scheduler_state")

@@ -256,6 +256,10 @@ class Store(Tasks, Protocol):
         """
         ...
 
+    async def amend(self, table: str, key: str, seen: Record | None, record: Record) -> bool:
+        """Write a record in the place of the one that was seen, or of none; False, and nothing, if that changed."""
+        ...
+
     async def record(self, slots: Iterable[Slot], runs: Iterable[Run], *, rights: Sequence[Right] = ()) -> None:
         """Add lines to the ledger; those that are there already (by run id, or service and planned time) stay.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -76,6 +77,9 @@ class ReadStore(TasksToRead, RightsToRead):
     async def save(self, changes: Sequence[tuple[str, str, Record | None]], *, rights: Sequence[Right] = ()) -> None:
         self._refuse()
 
+    async def amend(self, table: str, key: str, seen: Record | None, record: Record) -> bool:
+        self._refuse()
+
     async def record(self, slots: Iterable[Slot], runs: Iterable[Run], *, rights: Sequence[Right] = ()) -> None:
         self._refuse()
 
@@ -139,6 +143,7 @@ class FileStore(TasksToOwn, KeepsRights, ReadStore):
         self._closed = False
         self._database = cast("Database", self._open["raptor.sqlite"])
         self._bells, self._news, self._rights = Bells(), News(), Rights()
+        self._amending = asyncio.Lock()
         super().__init__(home)
 
     @property
@@ -156,6 +161,13 @@ class FileStore(TasksToOwn, KeepsRights, ReadStore):
             else:
                 await part.change(rows, result=not any(_starts(record) for _, record in rows))
         self._news.tell((table, key) for table, key, _ in changes)
+
+    async def amend(self, table: str, key: str, seen: Record | None, record: Record) -> bool:
+        async with self._amending:  # the directory lock keeps other processes out
+            if (await self.load(table)).get(key) != seen:
+                return False
+            await self.save([(table, key, record)])
+            return True
 
     async def record(self, slots: Iterable[Slot], runs: Iterable[Run], *, rights: Sequence[Right] = ()) -> None:
         self._rights.check(rights)

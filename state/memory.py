@@ -42,6 +42,12 @@ class MemoryStore(TransientTasks, KeepsRights):
                 rows[key] = record
         self._news.tell((table, key) for table, key, _ in changes)
 
+    async def amend(self, table: str, key: str, seen: Record | None, record: Record) -> bool:
+        if self._tables[table].get(key) != seen:
+            return False
+        await self.save([(table, key, record)])
+        return True
+
     async def record(self, slots: Iterable[Slot], runs: Iterable[Run], *, rights: Sequence[Right] = ()) -> None:
         self._rights.check(rights)
         self._changes += 1

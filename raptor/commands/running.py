@@ -6,13 +6,14 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import msgspec
 
 from raptor.commands.answers import Answer, plain
 from raptor.commands.reading import shown, status
 from raptor.errors import AlreadyRunning, NotRunning, NotWritten
-from raptor.rows import INFO, LEASE_S, Definition
+from raptor.rows import INFO, LEASE_S
 from raptor.runners import Context
 from raptor.service import read_interval
 from raptor.site import Site
@@ -44,12 +45,8 @@ async def start(
     await site.refresh()
     if not standby:
         await claim(site, name)
-    definition = (await site.definitions()).get(name) or Definition(name=name)
-    if interval is not None:
-        definition = msgspec.structs.replace(definition, interval_s=read_interval(interval))
-    definition = msgspec.structs.replace(definition, should_run=True)
-    await site.define(definition)
-    await live.launch(definition)
+    given = {} if interval is None else {"interval_s": read_interval(interval)}
+    await live.launch(await site.amend(name, lambda known: msgspec.structs.replace(known, should_run=True, **given)))
     return await status(site, name)
 
 
@@ -71,11 +68,12 @@ async def stop(site: Site, name: str | None = None, grace_s: float = 30.0) -> An
         return {"stopping": "node"}
     live = site.live if site.is_shared else site.need_live()
     await site.refresh()
-    definition, owner = await site.definition(name), await site.owner(name)
+    await site.definition(name)  # NoSuchName
+    owner = await site.owner(name)
     is_here = live is not None and live.scheduler(name) is not None
     if not is_here and owner is None:
         raise NotRunning(f"scheduler {name} does not run: `raptor start {name}` starts it")
-    await site.define(msgspec.structs.replace(definition, should_run=False))  # other nodes hear of it
+    await site.amend(name, partial(msgspec.structs.replace, should_run=False))  # other nodes hear of it
     if live is not None and is_here:
         await live.halt(name, grace_s)
     return {"stopped": name} if owner is None else {"stopped": name, "owner": owner}

@@ -13,7 +13,6 @@ from raptor.commands.reading import shown as node_shown
 from raptor.desk import TaskDesk
 from raptor.errors import BadInput, CallTimeout, NoSuchName, RaptorError, did_you_mean
 from raptor.lines import set_line
-from raptor.loading import load_lines
 from raptor.orders import Order
 from raptor.rows import Line
 from raptor.site import Site
@@ -232,12 +231,13 @@ def _settings(site: Site, worker: Answer | None) -> Answer | None:
 async def queue(site: Site, name: str, **written: Any) -> Answer:
     """Set a queue: paused, note, processors, concurrency, rate, batch_size, lease, max_attempts."""
     check_name(name)
-    if site.is_shared:
-        await load_lines(site.workshop, site.config.queues)
-    lines = site.workshop.lines
-    line = set_line(lines.get(name) or Line(name=name), written)
-    await _store(site).save([("lines", name, line)])
-    lines[name] = line
+    defined = {line.name: line for line in site.config.queues}
+    while True:
+        stored = (await _store(site).load("lines")).get(name)
+        line = set_line(stored if isinstance(stored, Line) else defined.get(name) or Line(name=name), written)
+        if await _store(site).amend("lines", name, stored, line):
+            break  # otherwise somebody else set it meanwhile
+    site.workshop.lines[name] = line
     if site.live is not None:
         await site.live.new_lines()
     return plain(line)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from raptor.commands.answers import Answer
@@ -34,11 +36,15 @@ async def schedule(
                 raise BadInput(
                     f"{entry.name}: nothing says when it runs; write {entry.name}=24h, or start {name} with --interval"
                 )
-    definition = msgspec.structs.replace(known, services=_amended(known.services, entries, add, remove))
+
+    def change(known: Definition) -> Definition:
+        return msgspec.structs.replace(known, services=_amended(known.services, entries, add, remove))
+
+    definition = change(known)
     for entry in definition.services:
         if entry not in known.services:
             await _replan(site, definition, entry)
-    await site.define(definition)
+    definition = await site.amend(name, change)
     scheduler = None if site.live is None else site.live.scheduler(name)
     outlook = [_outlook(site, definition, entry) for entry in definition.services]
     if scheduler is not None:
@@ -104,21 +110,22 @@ async def _hold(site: Site, name: str, *, held: bool, note: str) -> Answer:
     await site.refresh()
     definitions = await site.definitions()
     if name in definitions:
-        changed = [msgspec.structs.replace(definitions[name], paused=held, note=note)]
-        passed = [entry.name for entry in changed[0].services]
+        concerned = [definitions[name]]
+        change = partial(msgspec.structs.replace, paused=held, note=note)
+        passed = [entry.name for entry in definitions[name].services]
     else:
-        listing = [d for d in definitions.values() if name in {entry.name for entry in d.services}]
-        if not listing:
+        concerned = [d for d in definitions.values() if name in {entry.name for entry in d.services}]
+        if not concerned:
             raise _not_listed(site, name, definitions)
-        changed = [_with_paused(definition, name, held) for definition in listing]
+        change = partial(_with_paused, service=name, held=held)
         passed = [name]
     if not held:
-        for definition in changed:
+        for definition in concerned:
             for entry in definition.services:
                 if entry.name in passed:
-                    await _pass_paused(site, definition, entry)
+                    await _pass_paused(site, change(definition), entry)
+    changed = [await site.amend(definition.name, change) for definition in concerned]
     for definition in changed:
-        await site.define(definition)
         scheduler = None if site.live is None else site.live.scheduler(definition.name)
         if scheduler is not None:
             await scheduler.call(Redefine(definition))
@@ -178,12 +185,16 @@ async def reset(site: Site, service: str | None = None, scheduler: str | None = 
     return {"reset": scheduler}
 
 
+def _as_it_is(definition: Definition) -> Definition:
+    return definition
+
+
 async def _look(site: Site, service: str) -> None:
     for definition in (await site.definitions()).values():
         if service not in {entry.name for entry in definition.services}:
             continue
         if site.is_shared and definition.name in site.records.definitions:
-            await site.define(definition)  # whoever owns it hears of that, and looks
+            definition = await site.amend(definition.name, _as_it_is)  # whoever owns it hears of that, and looks
         scheduler = None if site.live is None else site.live.scheduler(definition.name)
         if scheduler is not None:
             await scheduler.call(Redefine(definition))

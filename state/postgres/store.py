@@ -175,6 +175,20 @@ class PostgresStore:
         await self._write(work, changes, alone=bool(rights))
         self._news.tell((table, key) for table, key, _ in changes)
 
+    async def amend(self, table: str, key: str, seen: Record | None, record: Record) -> bool:
+        kind, text = TABLES[table], msgspec.json.encode(record).decode()
+
+        async def work(transaction: Transaction) -> bool:
+            if await tables.find(transaction, table, key, kind) != seen:
+                return False
+            await tables.save(transaction, [(table, key, text)])
+            return True
+
+        is_written = await self._write(work, (table, key), alone=True)
+        if is_written:
+            self._news.tell([(table, key)])
+        return is_written
+
     async def record(self, slots: Iterable[Slot], runs: Iterable[Run], *, rights: Sequence[Right] = ()) -> None:
         closed, lines = list(slots), list(runs)
 

@@ -14,6 +14,9 @@ from raptor.state.postgres.wire import INT8, TEXT, TIME, Column, Time, at
 from raptor.task import Run, Slot
 
 LOAD = "SELECT key, record::text FROM raptor.record WHERE kind = %s ORDER BY changed"
+# One who waits for the lock then sees what the one before wrote, also where there was no row to lock.
+LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+FIND = "SELECT record::text FROM raptor.record WHERE kind = %s AND key = %s"
 SAVE = (
     "INSERT INTO raptor.record (kind, key, record) VALUES (%s, %s, %s::text::json) ON CONFLICT (kind, key) DO UPDATE"
     " SET record = excluded.record, changed = excluded.changed"
@@ -64,6 +67,13 @@ async def check(transaction: Transaction, rights: Sequence[Right]) -> None:
 
 async def load(transaction: Transaction, table: str, kind: type[Record]) -> dict[str, Record]:
     return {key: msgspec.json.decode(text, type=kind) for key, text in await transaction.rows(LOAD, (table,))}
+
+
+async def find(transaction: Transaction, table: str, key: str, kind: type[Record]) -> Record | None:
+    """A record, which nobody else can find in this way until the end of the transaction."""
+    await transaction.rows(LOCK, (f"raptor.record/{table}/{key}",))
+    rows = await transaction.rows(FIND, (table, key))
+    return msgspec.json.decode(rows[0][0], type=kind) if rows else None
 
 
 async def save(transaction: Transaction, changes: Sequence[tuple[str, str, str | None]]) -> None:

@@ -8,10 +8,10 @@ from itertools import pairwise
 import pytest
 
 from raptor.events import Events
-from raptor.rows import SchedulerState, ServiceTiming
+from raptor.rows import Definition, SchedulerState, ServiceTiming
 from raptor.state.base import BEAT_S, Record
 from raptor.timetable import Timetable
-from tests.designs.many_world import ManyWorld
+from tests.designs.many_world import ManyWorld, One
 from tests.designs.world import HOUR
 
 
@@ -40,6 +40,45 @@ async def test_when_the_owner_dies_a_standby_takes_over_within_two_heartbeats(ma
     slots = many.slots("work")
     assert slots == sorted(set(slots))
     assert {node for node, start in many.runs("work") if start > 62} == {"two"}
+
+
+@pytest.mark.parametrize("later", range(0, 24, 2))
+async def test_two_nodes_that_define_and_start_it_at_once_both_stay(many: ManyWorld, later: int) -> None:
+    """Neither of them undoes what the other wrote, nor takes its own news for an order to end."""
+    many.service("work")
+
+    async def set_up(node: One, turns: int) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await node.schedule("main", ["work=1m"])
+        await node.start("main")
+
+    nodes = [await many.boot("one"), await many.boot("two")]
+    await asyncio.gather(set_up(nodes[0], 0), set_up(nodes[1], later))
+    await many.until(5)
+    assert sorted([await node.state() for node in nodes]) == ["running", "standby"]
+    (owner,) = [node for node in nodes if await node.state() == "running"]
+    await many.crash(owner)
+    await many.until(5 + 2 * BEAT_S + 1)
+    assert await many.nodes[0].state() == "running"
+
+
+async def test_changes_of_a_scheduler_at_the_same_time_are_all_kept(many: ManyWorld) -> None:
+    for name in "abc":
+        many.service(name)
+    one = await many.start("one", "a", interval="1h")
+    two = await many.start("two")
+    await asyncio.gather(
+        many.elsewhere("schedule", name="main", services=["b"], add=True),
+        many.elsewhere("schedule", name="main", services=["c"], add=True),
+        one.pause("main"),
+        two.pause("a"),
+    )
+    await many.until(5)
+    kept = (await many.image.load("definitions"))["main"]
+    assert isinstance(kept, Definition)
+    assert {entry.name for entry in kept.services} == {"a", "b", "c"}
+    assert (kept.paused, kept.paused_services, kept.should_run) == (True, ("a",), True)
 
 
 async def test_a_cycle_goes_on_where_the_dead_owner_left_it(many: ManyWorld) -> None:

@@ -51,6 +51,16 @@ class Handle:
         for change in changes:
             await self._write((change[0], change[1]), lambda change=change: self.image.save([change], rights=rights))  # type: ignore[misc]
 
+    async def amend(self, table: str, key: str, seen: Record | None, record: Record) -> bool:
+        amended = True
+
+        async def write() -> None:
+            nonlocal amended
+            amended = await self.image.amend(table, key, seen, record)
+
+        await self._write((table, key), write)
+        return amended
+
     async def record(self, slots: Iterable[Slot], runs: Iterable[Run], *, rights: Sequence[Right] = ()) -> None:
         slots, runs = list(slots), list(runs)
         await self._write(("ledger", ""), lambda: self.image.record(slots, runs, rights=rights))

@@ -137,6 +137,37 @@ class TestTables:
         loaded = await store.load("service_timing")
         assert {f"s{n}" for n in range(1, 20, 2)} <= loaded.keys()
 
+    async def test_a_record_that_is_as_it_was_seen_is_amended(self, store: Store) -> None:
+        assert await store.amend("definitions", "main", None, Definition(name="main"))
+        seen = (await store.load("definitions"))["main"]
+        assert await store.amend("definitions", "main", seen, Definition(name="main", paused=True))
+        assert await store.load("definitions") == {"main": Definition(name="main", paused=True)}
+
+    async def test_a_record_that_changed_since_it_was_seen_stays(self, store: Store) -> None:
+        first, second = Definition(name="main", version=1), Definition(name="main", version=2)
+        await store.save([("definitions", "main", second)])
+        assert not await store.amend("definitions", "main", first, Definition(name="main", version=3))
+        assert not await store.amend("definitions", "main", None, Definition(name="main", version=3))
+        assert not await store.amend("definitions", "other", first, Definition(name="other"))
+        assert await store.load("definitions") == {"main": second}
+
+    async def test_amendments_at_the_same_time_are_all_kept(self, store: Store) -> None:
+        async def raise_version() -> None:
+            while True:
+                seen = (await store.load("definitions")).get("main")
+                version = seen.version if isinstance(seen, Definition) else 0
+                if await store.amend("definitions", "main", seen, Definition(name="main", version=version + 1)):
+                    return
+
+        await asyncio.gather(*(raise_version() for _ in range(10)))
+        assert await store.load("definitions") == {"main": Definition(name="main", version=10)}
+
+    async def test_an_amendment_is_told(self, store: Store) -> None:
+        watch = store.watch()
+        assert await store.amend("definitions", "main", None, Definition(name="main"))
+        assert ("definitions", "main") in await watch.ring()
+        watch.close()
+
     async def test_an_unknown_table_is_refused(self, store: Store) -> None:
         with pytest.raises(KeyError):
             await store.load("services")
