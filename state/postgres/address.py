@@ -21,7 +21,7 @@ class Address(NamedTuple):
     url: str  # as libpq takes it
     shown: str  # without a password
     schema: str = SCHEMA
-    pooler: bool = False  # a transaction pooler stands between: nothing of a session can be relied upon
+    pooler: bool | None = None  # one of transactions: nothing of a session can be relied upon. None: nobody said so
     deep_sleep: bool = True  # after a quiet minute wait for notifications alone
 
 
@@ -54,8 +54,10 @@ def schema_of(store: object) -> str:
     return str(getattr(getattr(store, "address", None), "schema", SCHEMA))
 
 
-def _pooler(ours: Mapping[str, str]) -> bool:
-    word = ours.get("pooler", "none")
+def _pooler(ours: Mapping[str, str]) -> bool | None:
+    word = ours.get("pooler")
+    if word is None:
+        return None
     if word not in ("none", "session", "transaction"):
         advice = did_you_mean(word, ("transaction", "session", "none")) or "transaction, session or none"
         raise BadInput(f"pooler={word}: {advice}")

@@ -10,7 +10,7 @@ from raptor.clock import Clock
 from raptor.state.postgres.address import Address
 from raptor.state.postgres.durability import Durability, promises, skew
 from raptor.state.postgres.grants import missing
-from raptor.state.postgres.link import Connection, connect
+from raptor.state.postgres.link import Connection, connect, looked_at
 from raptor.state.postgres.migration import AHEAD, VERSION, found, migrate
 from raptor.state.postgres.trouble import refusal
 
@@ -31,13 +31,14 @@ class Migrated(NamedTuple):
 
 
 @asynccontextmanager
-async def opened(address: Address) -> AsyncGenerator[Connection]:
+async def opened(address: Address) -> AsyncGenerator[tuple[Connection, Address]]:
     try:
+        address = await looked_at(address)
         connection = await connect(address, role="check")
     except Exception as error:
         raise refusal(address, error) from error
     try:
-        yield connection
+        yield connection, address
     except Exception as error:
         raise refusal(address, error) from error
     finally:
@@ -46,7 +47,7 @@ async def opened(address: Address) -> AsyncGenerator[Connection]:
 
 async def bring_up(address: Address) -> Migrated:
     """Create the schema, or bring it up to this version."""
-    async with opened(address) as connection:
+    async with opened(address) as (connection, address):
         await promises(connection, address)  # of a replica it is said before anything is tried
         before = await found(connection, address)
         return Migrated(before, await migrate(connection, address))
@@ -54,7 +55,7 @@ async def bring_up(address: Address) -> Migrated:
 
 async def examine(address: Address, clock: Clock) -> list[Looked]:
     """Whatever can be seen without changing anything."""
-    async with opened(address) as connection:
+    async with opened(address) as (connection, address):
         durability = await promises(connection, address)
         who = f"{address.shown} answers as {connection.info.user}: PostgreSQL {durability.version // 10000}, a primary"
         lines = [Looked(True, "server", who), *_commits(durability), *_between(address)]

@@ -49,14 +49,26 @@ SETTINGS = (
 )
 
 
+async def looked_at(address: Address) -> Address:
+    """Where nobody said whether a pooler stands between: the process that answers is not the one that was connected to.
+
+    Whether one gives sessions or transactions cannot be seen; nothing of a session works behind both.
+    """
+    if address.pooler is not None:
+        return address
+    connection: Connection = await AsyncConnection.connect(address.url, autocommit=True, **_options(address, "look"))
+    try:
+        row = await (await connection.execute("SELECT pg_backend_pid()", prepare=False)).fetchone()
+        assert row is not None
+        return address._replace(pooler=row[0] != connection.info.backend_pid)
+    finally:
+        await connection.close()
+
+
 async def connect(address: Address, *, role: str) -> Connection:
     """A connection for work, each statement prepared at once; behind a transaction pooler none."""
-    given = conninfo_to_dict(address.url)
-    options = {name: value for name, value in BOUNDS.items() if name not in given}
-    if "application_name" not in given:
-        options["application_name"] = f"raptor {role}"
     connection: Connection = await AsyncConnection.connect(
-        address.url, autocommit=True, prepare_threshold=None if address.pooler else 0, **options
+        address.url, autocommit=True, prepare_threshold=None if address.pooler else 0, **_options(address, role)
     )
     connection.prepared_max = 500
     connection.adapters.register_loader("timestamptz", Int8BinaryLoader)
@@ -69,6 +81,13 @@ async def connect(address: Address, *, role: str) -> Connection:
             await connection.close()
             raise
     return connection
+
+
+def _options(address: Address, role: str) -> dict[str, Any]:
+    """Bounds, but for those that the address has itself."""
+    given = conninfo_to_dict(address.url)
+    options = {name: value for name, value in BOUNDS.items() if name not in given}
+    return options if "application_name" in given else {**options, "application_name": f"raptor {role}"}
 
 
 async def end_stuck(address: Address) -> None:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from raptor.clock import Clock
 from raptor.state.postgres.address import Address, read
 from raptor.state.postgres.durability import Durability, promises, skew
-from raptor.state.postgres.link import connect
+from raptor.state.postgres.link import connect, looked_at
 from raptor.state.postgres.migration import migrate
 from raptor.state.postgres.store import PostgresStore
 from raptor.state.postgres.trouble import refusal
@@ -16,9 +16,9 @@ from raptor.state.postgres.trouble import refusal
 
 @asynccontextmanager
 async def open_postgres(address: str, clock: Clock) -> AsyncGenerator[PostgresStore]:
-    where = read(address)
+    where, durability, skew_s = await prepare(read(address), clock)
     store = PostgresStore(where, clock)
-    store.durability, store.skew_s = await prepare(where, clock)
+    store.durability, store.skew_s = durability, skew_s
     clock.follow(-store.skew_s)
     try:
         yield store
@@ -26,16 +26,17 @@ async def open_postgres(address: str, clock: Clock) -> AsyncGenerator[PostgresSt
         await store.close()
 
 
-async def prepare(address: Address, clock: Clock) -> tuple[Durability, float]:
-    """Bring the schema up to date; -> what is promised, and how far the clock here is ahead of the server's."""
+async def prepare(address: Address, clock: Clock) -> tuple[Address, Durability, float]:
+    """Bring the schema up to date; -> how it is reached, what is promised, and how far the clock here is ahead."""
     try:
+        address = await looked_at(address)
         connection = await connect(address, role="opening")
     except Exception as error:
         raise refusal(address, error) from error
     try:
         durability = await promises(connection, address)
         await migrate(connection, address)
-        return durability, await skew(connection, clock)
+        return address, durability, await skew(connection, clock)
     except Exception as error:
         raise refusal(address, error) from error
     finally:

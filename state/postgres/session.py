@@ -154,7 +154,7 @@ class Session:
 
     def is_polling(self) -> bool:
         """Whether the queues are looked at, also without a notification."""
-        awake = self._empty < EMPTY or not self._address.deep_sleep or self._address.pooler
+        awake = self._empty < EMPTY or not self._address.deep_sleep or self._address.pooler is True
         return self._bells.heard and awake
 
     async def _look(self, *, all_of_them: bool = False) -> None:

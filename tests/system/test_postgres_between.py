@@ -17,6 +17,8 @@ from raptor.errors import NotWritten
 from raptor.rows import Line
 from raptor.state.base import Query, Want
 from raptor.state.opening import open_store
+from raptor.state.postgres.address import read
+from raptor.state.postgres.link import looked_at
 from raptor.state.postgres.store import PostgresStore
 from raptor.task import State
 from raptor.testing.conformance.rights import node
@@ -24,10 +26,11 @@ from raptor.testing.conformance.sample import NOW, move, task
 from tests.servers import Server, running
 
 
+@pytest.mark.parametrize("said", ["&pooler=transaction", ""], ids=["said", "noticed"])
 async def test_behind_a_transaction_pooler_everything_works_but_notifications(
-    pg_address: str, pooler: int, system_clock: Clock
+    pg_address: str, pooler: int, system_clock: Clock, said: str
 ) -> None:
-    address = f"{pg_address.replace(f':{urlsplit(pg_address).port}/', f':{pooler}/')}&pooler=transaction"
+    address = f"{pg_address.replace(f':{urlsplit(pg_address).port}/', f':{pooler}/')}{said}"
     async with open_store(address, system_clock) as store, open_store(address, system_clock) as other:
         assert isinstance(store, PostgresStore)
         assert store.durability is not None
@@ -47,6 +50,13 @@ async def test_behind_a_transaction_pooler_everything_works_but_notifications(
         assert [one.alive for one in await store.appear(node("a"), now=NOW)] == [True]
         assert len(await other.find(Query(states=(State.READY,)))) == 16
         bell.close()
+
+
+async def test_a_pooler_that_keeps_sessions_is_believed(pg_address: str, pooler: int, system_clock: Clock) -> None:
+    address = pg_address.replace(f":{urlsplit(pg_address).port}/", f":{pooler}/")
+    assert (await looked_at(read(pg_address))).pooler is False
+    assert (await looked_at(read(address))).pooler is True
+    assert (await looked_at(read(f"{address}&pooler=session"))).pooler is False
 
 
 @pytest.fixture
