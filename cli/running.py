@@ -114,6 +114,8 @@ def stop(session: Session, name: str | None, now: bool, grace: str) -> None:
             raise
     if name is None:
         _wait_for_end(home, pid, grace_s + 20.0)
+    if answer.get("ended") is False:
+        raise Refused(f"{name} was told to stop, but {answer['owner']} still runs it: raptor status shows it", 1)
     where = f" on {answer['owner']}, and wherever it stands by" if answer.get("owner") else ""
     talk(f"stopped {name}{where}" if name is not None else f"stopped the node (pid {pid})")
 

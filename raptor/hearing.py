@@ -19,7 +19,6 @@ from raptor.turning import Finish
 from raptor.workshop import Workshop
 
 ANYTHING = ("", "")
-GRACE_S = 30.0  # for what runs when a scheduler was stopped elsewhere
 
 
 class Hearing(Actor):
@@ -76,7 +75,7 @@ class Hearing(Actor):
             return
         if not definition.should_run:
             self._workshop.asked.discard(name)
-            ref.cast(Finish(GRACE_S))
+            ref.cast(Finish(definition.grace_s))
             return
         look_now = before is not None and before.services != definition.services
         with suppress(NoSuchActor, ActorDied):  # it ends just now

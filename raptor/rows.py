@@ -93,6 +93,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     paused_services: tuple[str, ...] = ()
     should_run: bool = False
     note: str = ""
+    grace_s: float = 30.0  # how long what runs may finish, once it should not run any more
     version: int = 0  # grows with every change, so that an older one is known as such
 
 

@@ -23,6 +23,9 @@ from raptor.timetable import BY_HAND, Claim
 from raptor.timing import check_name
 from raptor.tree import tree
 
+LOOK_S = 0.2  # how often it is looked at whether a scheduler has ended elsewhere
+MARGIN_S = 10.0  # for the news to reach its node, and for it to end
+
 
 async def start(
     site: Site,
@@ -73,10 +76,22 @@ async def stop(site: Site, name: str | None = None, grace_s: float = 30.0) -> An
     is_here = live is not None and live.scheduler(name) is not None
     if not is_here and owner is None:
         raise NotRunning(f"scheduler {name} does not run: `raptor start {name}` starts it")
-    await site.amend(name, partial(msgspec.structs.replace, should_run=False))  # other nodes hear of it
+    # Other nodes hear of it.
+    await site.amend(name, partial(msgspec.structs.replace, should_run=False, grace_s=grace_s))
     if live is not None and is_here:
         await live.halt(name, grace_s)
-    return {"stopped": name} if owner is None else {"stopped": name, "owner": owner}
+    if owner is None:
+        return {"stopped": name}
+    return {"stopped": name, "owner": owner, "ended": await _ended(site, name, site.clock.now() + grace_s + MARGIN_S)}
+
+
+async def _ended(site: Site, name: str, limit: float) -> bool:
+    """Wait until no node runs it any more; False if that takes too long."""
+    while await site.owner(name) is not None:
+        if site.clock.now() >= limit:
+            return False
+        await asyncio.sleep(LOOK_S)
+    return True
 
 
 async def run(site: Site, service: str) -> Answer:

@@ -10,6 +10,7 @@ import pytest
 
 from raptor import service
 from raptor.clock import Clock
+from raptor.commands.running import MARGIN_S
 from raptor.config import Config
 from raptor.connect import Connection, connect
 from raptor.errors import AlreadyRunning, BadInput, NotRunning, NotWritten
@@ -83,7 +84,8 @@ def test_a_scheduler_of_another_node_is_named(anywhere: Connection, store: Memor
     assert anywhere.call("schedule", name="main", services=["greet"])["owner"] == "a:1"
     with pytest.raises(AlreadyRunning, match="on a:1"):
         anywhere.call("reset", scheduler="main")
-    assert anywhere.call("stop", name="main") == {"stopped": "main", "owner": "a:1"}
+    told = {"stopped": "main", "owner": "a:1", "ended": False}
+    assert anywhere.call("stop", name="main", grace_s=-MARGIN_S) == told  # it does not hear
     assert not anywhere.call("dump", table="definitions")["tables"]["definitions"]["main"]["should_run"]
 
 

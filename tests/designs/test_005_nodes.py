@@ -11,6 +11,7 @@ from raptor.errors import AlreadyRunning, CallTimeout, NotRunning, NotWritten
 from raptor.rows import LEASE_S
 from raptor.state.base import BEAT_S, Query
 from raptor.task import State
+from tests.designs.branch import TEN
 from tests.designs.many_world import ManyWorld
 from tests.designs.world import HOUR
 
@@ -201,7 +202,8 @@ async def test_stopping_a_scheduler_elsewhere_ends_it_on_every_node(many: ManyWo
     one = await many.start("one", "a", interval="10s")
     two = await many.start("two")
     await many.until(21)
-    assert (await many.elsewhere("stop", name="main"))["stopped"] == "main"
+    assert (await many.elsewhere("stop", name="main"))["ended"] is True
+    assert 23 <= many.clock.now() - TEN < 25  # what ran was waited for
     await many.until(30)
     assert one.scheduler("main") is None
     assert two.scheduler("main") is None
