@@ -94,6 +94,40 @@ class Server:
         return subprocess.run(words, check=False).returncode == 0
 
 
+class Standby(Server):
+    """A copy of a primary that follows it: what is committed there is here as well, or not acknowledged."""
+
+    def __init__(self, primary: Server) -> None:
+        super().__init__()
+        self._primary = primary
+
+    def initialise(self) -> None:
+        source = f"{self._primary.url}?application_name=standby"
+        self.run("pg_basebackup", "-D", str(self.data), "-R", "-X", "stream", "-c", "fast", "-d", source)
+
+    def start(self) -> None:
+        super().start()
+        words = ("-X", "-q", "-d", self._primary.url, "-c")
+        self.run("psql", *words, "ALTER SYSTEM SET synchronous_standby_names = 'standby'")
+        self.run("psql", *words, "SELECT pg_reload_conf()")
+
+    def promote(self) -> None:
+        self.run("pg_ctl", "promote", "-w", "-D", str(self.data))
+
+
+@contextmanager
+def followed(primary: Server) -> Generator[Standby]:
+    """A standby, without which nothing is acknowledged any more."""
+    standby = Standby(primary)
+    try:
+        standby.initialise()
+        standby.start()
+        yield standby
+    finally:
+        standby.stop()
+        shutil.rmtree(standby.folder, ignore_errors=True)
+
+
 @contextmanager
 def running(*settings: str) -> Generator[Server]:
     """A new server, with whatever settings."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import Server
+from tests.servers import Server, followed
 from tests.system.cli import Process, eventually
 from tests.system.places import Place, Places
 from tests.system.proxy import Proxy, proxied
@@ -97,6 +97,23 @@ def test_while_the_server_is_down_nodes_say_so_and_settle_what_they_ran_when_it_
         owner.wait_for("cannot write, and is tried again")
         own_server.start()
         settled(first, owner, second, other, id)
+
+
+@pytest.mark.timeout(240)
+def test_when_the_primary_dies_nodes_go_on_with_the_standby_that_was_promoted(
+    tmp_path: Path, own_server: Server
+) -> None:
+    with followed(own_server) as standby:
+        hosts = f"127.0.0.1:{own_server.port},127.0.0.1:{standby.port}"
+        with Places(tmp_path, f"postgresql://raptor@{hosts}/postgres?target_session_attrs=read-write") as places:
+            first, owner, second, other, id = busy(places)
+            own_server.kill()
+            for process in (owner, other):
+                process.wait_for("the store does not answer, and is asked again")
+            first.go()  # what runs ends while there is no primary
+            owner.wait_for("cannot write, and is tried again")
+            standby.promote()
+            settled(first, owner, second, other, id)
 
 
 @pytest.mark.timeout(240)
