@@ -82,13 +82,16 @@ class Fuzz:
 
     def _await(self, child: subprocess.Popen[bytes], tally: Tally) -> str | None:
         """None for a good end; else what became of it."""
-        seen, since = tally.read()[0], time.monotonic()
+        began = seen = tally.read()[0]
+        since = time.monotonic()
         while child.poll() is None:
             time.sleep(0.2)
             inputs = tally.read()[0]
             if inputs != seen:
                 seen, since = inputs, time.monotonic()
-            elif time.monotonic() - since > STALL_S:
+            elif (
+                seen != began and time.monotonic() - since > STALL_S
+            ):  # before the first it imports, which may take long
                 return f"it hung for {STALL_S:.0f} s"
         return None if child.returncode == 0 else f"the process ended with {child.returncode}"
 

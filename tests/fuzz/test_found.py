@@ -85,6 +85,9 @@ def test_an_answer_that_is_cut_short_or_nonsense_is_a_refusal(line: bytes) -> No
         (b'{"method":"task","params":{"id":99999999999999999999999}}', -32000),
         (b'{"method":"next","params":{"target":"ping","n":1000000000}}', -32000),
         (b'{"method":"status","params":{"name":["main"]}}', -32000),
+        (b'{"method":"put","params":{"service":"ping","queue":5}}', -32000),
+        (b'{"method":"put","params":{"service":"ping","queue":[1]}}', -32000),
+        (b'{"method":"put","params":{"service":"ping","cron":"@daily","timezone":5}}', -32000),
     ],
 )
 def test_a_request_of_other_kinds_of_values_is_refused_and_answered(line: bytes, code: int) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz import dst
 from tests.fuzz.child import Tally, Watch
 from tests.fuzz.mutate import Mutator
 from tests.fuzz.target import Target, Wrong
@@ -53,8 +52,3 @@ def test_what_must_not_be_is_told_once_for_each_place_with_its_input(tmp_path: P
     assert [data for data, _ in found] == [b"b1", b"s"]
     assert found[0][1] == "Wrong: as it should not be"
     assert tally.read()[:2] == (4, 4)
-
-
-def test_cron_agrees_with_the_scanner_where_the_clock_changes() -> None:
-    for data in islice(dst.inputs(SEED), 400):
-        dst.dst(data)
