@@ -8,6 +8,8 @@ ARGS ?=
 # How many scripts `make proof-otp` makes, and the seed to begin with (none: a new one).
 COUNT ?= 100000
 SEED ?=
+# How long `make fuzz` and `make mutate` go on.
+MINUTES ?= 60
 # How often `make torture` kills.
 KILLS ?= 200
 # program=package: what the tests or benchmarks need and only Debian's packages give.
@@ -83,6 +85,10 @@ torture: $(VENV)/.test ## Kill nodes in mid-cycle and among their tasks, and Pos
 	    tests/system/test_kill_cycle.py tests/system/test_kill_queue.py \
 	    tests/system/test_kill_nodes.py tests/system/test_kill_owner.py $(ARGS)
 
+.PHONY: fuzz
+fuzz: $(VENV)/.fuzz ## Give damaged and random inputs to whatever reads (MINUTES=, SEED=)
+	@$(IN_VENV) -m tests.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: clean
 clean: ## Remove .venv, caches and whatever was built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
@@ -111,7 +117,7 @@ $(VENV)/.run: setup.cfg pyproject.toml $(VENV)/.made
 	@$(IN_VENV) -m pip install -qq -e .
 	@touch $@
 
-$(VENV)/.test $(VENV)/.check $(VENV)/.bench: $(VENV)/.%: setup.cfg pyproject.toml $(VENV)/.made
+$(VENV)/.test $(VENV)/.fuzz $(VENV)/.check $(VENV)/.bench: $(VENV)/.%: setup.cfg pyproject.toml $(VENV)/.made
 	@echo "installing raptor[$*] into $(VENV)"
 	@$(IN_VENV) -m pip install -qq -e '.[$*]'
 	@touch $@

@@ -22,6 +22,23 @@ class Refused(RaptorError):
         super().__init__(message)
 
 
+class _Data(msgspec.Struct):
+    exit_code: int
+
+
+class _Error(msgspec.Struct):
+    message: str
+    data: _Data
+
+
+class _Answer(msgspec.Struct):
+    result: dict[str, Any] = {}
+    error: _Error | None = None
+
+
+_answers = msgspec.json.Decoder(_Answer)
+
+
 def socket_path(home: Path) -> Path:
     """The socket of a state directory; a short one elsewhere, for this user alone, where the path is too long."""
     path = home / "control.sock"
@@ -46,13 +63,20 @@ def ask(home: Path, command: str, params: dict[str, Any], *, timeout_s: float | 
             message = f"{home} belongs to another user: run as its owner, or choose another with --home"
             raise Refused(message, 6) from None
         line = _converse(connection, command, params)
-    if not line:
+    return read_answer(line)
+
+
+def read_answer(line: bytes) -> dict[str, Any]:
+    """What a node answered; Refused where it did not, or with an error."""
+    if not line.endswith(b"\n"):
         raise Refused("the node closed the connection: it is stopping, or allows this user nothing", 3)
-    answer = msgspec.json.decode(line)
-    if "error" in answer:
-        raise Refused(answer["error"]["message"], answer["error"]["data"]["exit_code"])
-    result: dict[str, Any] = answer["result"]
-    return result
+    try:
+        answer = _answers.decode(line)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise Refused(f"the node answered nonsense ({error}): is it of another version?", 1) from None
+    if answer.error is not None:
+        raise Refused(answer.error.message, answer.error.data.exit_code)
+    return answer.result
 
 
 def _converse(connection: socket.socket, command: str, params: dict[str, Any]) -> bytes:

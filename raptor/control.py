@@ -8,7 +8,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -27,7 +27,7 @@ Perform = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 class Request(msgspec.Struct, kw_only=True):
     jsonrpc: str = "2.0"
-    id: int | str | None = None
+    id: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | str | None = None  # more cannot be answered
     method: str
     params: dict[str, Any] = {}
 
@@ -87,16 +87,16 @@ class Control(Actor):
     async def _answer(self, line: bytes) -> bytes:
         try:
             request = msgspec.json.decode(line, type=Request)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             return _error(None, -32700, f"not a request: {error}", 2)
         try:
             result = await self._perform(request.method, request.params)
+            return msgspec.json.encode({"jsonrpc": "2.0", "id": request.id, "result": result}) + b"\n"
         except RaptorError as error:
             return _error(request.id, -32000, str(error), exit_code(error))
         except Exception as error:
             self.runtime.events.emit("command_failed", command=request.method, error=shown(error))
             return _error(request.id, -32603, shown(error), 1)
-        return msgspec.json.encode({"jsonrpc": "2.0", "id": request.id, "result": result}) + b"\n"
 
 
 def _error(id: int | str | None, code: int, message: str, exit_code: int) -> bytes:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import zoneinfo
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
 
@@ -36,6 +37,7 @@ _ALIASES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+_ONE_LONG = re.compile(r"\b(\w+)-\1/[0-9]+")  # 6-6/3 is 6, which cronsim takes for 6/3: 6, 9, 12, ...
 _EPOCH = datetime(1970, 1, 1)
 _SECOND = timedelta(seconds=1)
 _DAY_S = 86400
@@ -178,7 +180,7 @@ def normal_cron(text: str) -> str:
     if len(text) > 200:
         raise BadInput(f"cron {shown}: too long; {ACCEPTED}")
     fields = " ".join(text.split())
-    expression = _ALIASES.get(fields.lower(), fields)
+    expression = _ONE_LONG.sub(r"\1", _ALIASES.get(fields.lower(), fields))
     if expression.startswith("@"):
         raise BadInput(f"cron {shown}: no such name; {ACCEPTED}")
     try:
@@ -198,13 +200,17 @@ def zone_named(name: str) -> zoneinfo.ZoneInfo:
     except (KeyError, ValueError, OSError):  # unknown; a path; a folder such as America
         import difflib  # only a mistake pays for it
 
-        known = {zone.lower(): zone for zone in sorted(zoneinfo.available_timezones())}
-        cities = {zone.rpartition("/")[2]: known[zone] for zone in known if "/" in zone}
-        wanted = name[:100].lower().replace(" ", "_")
-        names = known | cities
+        wanted, names = name[:100].lower().replace(" ", "_"), _zones()
         close = dict.fromkeys(names[match] for match in difflib.get_close_matches(wanted, names, n=3))
         hint = f"did you mean {' or '.join(close)}?" if close else "write a name such as Europe/Sofia or UTC"
         raise BadInput(f"time zone {name[:100]!r}: no such zone; {hint}") from None
+
+
+@cache
+def _zones() -> dict[str, str]:
+    """Zones by their name in lower case, and by that of their city alone. Finding them reads a tree of files."""
+    known = {zone.lower(): zone for zone in sorted(zoneinfo.available_timezones())}
+    return known | {zone.rpartition("/")[2]: known[zone] for zone in known if "/" in zone}
 
 
 def system_zone() -> zoneinfo.ZoneInfo:

@@ -37,6 +37,8 @@ def read_moment(text: str, now: float, zone: tzinfo | None = None) -> float:
         if found.tzinfo is None:
             # astimezone() of a naive time takes it for the machine's.
             found = found.replace(tzinfo=zone) if zone is not None else found.astimezone()
-        return found.timestamp()
+        at = found.timestamp()
+        moment(at, zone)  # one that nobody could show is none
+        return at
     except (ValueError, OverflowError):
         raise BadInput(f"time {text[:100]!r}: not understood; {ACCEPTED}") from None

@@ -19,7 +19,7 @@ from raptor.rows import Line
 from raptor.service import Anchor, Service
 from raptor.settlement import Repeat
 from raptor.task import Task
-from raptor.timing import check_cron, check_name, parse_cron, seconds
+from raptor.timing import check_cron, check_name, check_zone, parse_cron, seconds
 
 Span = str | float | timedelta
 """A duration: text such as "30m", seconds, or a timedelta."""
@@ -68,6 +68,8 @@ def task_for(
         else catalogue.find(service)
     )
     queue = order.get("queue") or known.queue
+    if not isinstance(queue, str):
+        raise BadInput(f"queue: a name, not {queue!r}")
     if queue != known.queue and queue != DEFAULT_QUEUE and queue not in lines and queue not in catalogue.queues:
         check_name(queue)
         if not order.get("force"):
@@ -126,9 +128,12 @@ def _times(order: Order, now: float) -> tuple[float, Repeat | None]:
     due = rounded(due + (delay or 0.0))
     if cron is not None:
         check_cron(cron)
-        timing = parse_cron(cron, order.get("timezone"))
+        zone = order.get("timezone")
+        if zone is not None:
+            check_zone(zone)
+        timing = parse_cron(cron, zone)
         due = rounded(timing.first(due))
-        return due, Repeat(cron=cron, timezone=order.get("timezone"), origin=due)
+        return due, Repeat(cron=cron, timezone=zone, origin=due)
     if every is None:
         return due, None
     # There is no slot of its own to count from: a task's due time moves with each retry.

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from raptor.errors import NotWritten, RefusedState
+from raptor.state.damage import damaged
 from raptor.state.reserve import FULL, Reserve
+from raptor.state.seal import BrokenSeal
 
 C = TypeVar("C")
 MANY = 1_000_000
@@ -122,6 +124,8 @@ class Commits:
         return error
 
     def _judge(self, error: BaseException) -> BaseException:
+        if isinstance(error, BrokenSeal):
+            return damaged(self._path, f"is damaged: {error}")
         if not isinstance(error, sqlite3.Error):
             return error
         code = getattr(error, "sqlite_errorcode", 0)

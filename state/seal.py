@@ -34,7 +34,7 @@ def unseal(table: str, key: object, text: object, kind: type[T]) -> T:
         raise BrokenSeal(f"the checksum of {table} {key!r} does not fit its text")
     try:
         return cast("T", _decoder(kind).decode(body))
-    except msgspec.ValidationError as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise BrokenSeal(f"{table} {key!r} is not a {kind.__name__}: {error}") from error
 
 

@@ -12,9 +12,11 @@ import msgspec
 
 from raptor.state.base import Counts, Held, Hold, Query, Receipt, Taken, Want
 from raptor.state.pace import Starts, allowance, started
+from raptor.state.seal import BrokenSeal
 from raptor.task import State, Task, Try
 
 PRIORITIES = range(10)
+STATES = frozenset(State)
 FIELDS = Task.__struct_fields__
 COLUMNS = ", ".join(f'"{name}"' for name in FIELDS)
 
@@ -358,7 +360,11 @@ def _note_starts(connection: Connection, want: Want, starts: Starts) -> None:
 
 def _whole(row: Sequence[Any]) -> Task:
     fields = dict(zip(FIELDS, row, strict=True))
+    if fields["state"] not in STATES:
+        raise BrokenSeal(f"task {fields['id']} is in no state that there is ({fields['state']!r})")
     fields["state"] = State(fields["state"])
+    if not isinstance(fields["data"], str | bytes):  # a number, which nobody puts: its checksum will not fit
+        fields["data"] = "null"
     fields["history"] = _history(fields["history"]) or ()
     fields["suspect"], fields["unwanted"] = bool(fields["suspect"]), bool(fields["unwanted"])
     return Task(**fields)

@@ -7,8 +7,12 @@ so that a command that only reads does without the engine.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, get_type_hints
+
+import msgspec
 
 from raptor.errors import (
     AlreadyRunning,
@@ -24,6 +28,8 @@ from raptor.errors import (
 if TYPE_CHECKING:
     from raptor.commands.answers import Answer
     from raptor.site import Site
+
+VAR_KEYWORD: Final = Parameter.VAR_KEYWORD
 
 Needs: TypeAlias = Literal["look", "read", "write", "node"]
 """What a command works on: the rows of the tables, which takes no event loop; the whole store; the same to write; or a
@@ -87,11 +93,28 @@ def load_all() -> None:
 async def perform(site: Site, name: str, params: dict[str, Any]) -> Answer:
     """Run a command of the table; wrong names and parameters are refused like any bad input."""
     run = find(name).load()
+    given = {key: _fitting(name, key, value, run) for key, value in params.items()}
     try:
-        work = run(site, **params)
+        work = run(site, **given)
     except TypeError as error:
         raise BadInput(f"{name}: {error}") from None
     return await work
+
+
+def _fitting(command: str, name: str, value: Any, run: Callable[..., Awaitable[Answer]]) -> Any:
+    """A value as its parameter is annotated; whoever asks may have sent anything."""
+    try:
+        return msgspec.convert(value, _kinds(run).get(name, Any))
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{command}: {name}: {error}") from None
+
+
+@cache
+def _kinds(run: Callable[..., Awaitable[Answer]]) -> dict[str, Any]:
+    """Of the named parameters, not of those that are taken as they come."""
+    named = [parameter.name for parameter in signature(run).parameters.values() if parameter.kind is not VAR_KEYWORD]
+    hints = get_type_hints(run, include_extras=True)
+    return {name: hints[name] for name in named}
 
 
 def exit_code(error: BaseException) -> int:

@@ -1,12 +1,16 @@
-"""What commands answer with: JSON values."""
+"""What commands are asked with and answer with: JSON values."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
 Answer: TypeAlias = dict[str, Any]
+Id: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Few: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+"""So many that whoever waits behind it does not notice."""
 
 
 def plain(record: msgspec.Struct) -> Answer:

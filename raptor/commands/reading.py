@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raptor.commands.answers import Answer, plain
+from raptor.commands.answers import Answer, Count, Few, plain
 from raptor.errors import BadInput, NoSuchName, NotWritten
 from raptor.rows import Definition, Line, Scheduled, line_of
 from raptor.site import Site
@@ -156,7 +156,7 @@ def _service(site: Site, definition: Definition | None, entry: Scheduled) -> Ans
     }
 
 
-async def preview(site: Site, target: str | None = None, n: int = 5, tz: str | None = None) -> Answer:
+async def preview(site: Site, target: str | None = None, n: Few = 5, tz: str | None = None) -> Answer:
     """The next times of a service, of a cron expression or an interval, or of every service."""
     now = site.clock.now()
     if target is None:
@@ -202,7 +202,7 @@ async def history(
     service: str | None = None,
     since: str | None = None,
     failed: bool = False,
-    limit: int = 20,
+    limit: Count = 20,
 ) -> Answer:
     """Past runs, newest first, with those of the cycle that is under way; `has_tasks`: tasks have their own rows."""
     if service is not None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from raptor.commands.answers import Answer, plain
+from raptor.commands.answers import Answer, Count, Id, plain
 from raptor.commands.reading import shown as node_shown
 from raptor.desk import TaskDesk
 from raptor.errors import BadInput, CallTimeout, NoSuchName, RaptorError, did_you_mean
@@ -57,8 +57,8 @@ async def tasks(
     queue: str | None = None,
     service: str | None = None,
     key: str | None = None,
-    limit: int = 50,
-    after: int = 0,
+    limit: Count = 50,
+    after: Id = 0,
 ) -> Answer:
     """Tasks, the newest first; `state` may be delayed as well."""
     now, states = site.clock.now(), _states(state)
@@ -92,14 +92,14 @@ def _states(state: str | None) -> tuple[State, ...]:
     return (State.READY if state == "delayed" else State(state),)
 
 
-async def task(site: Site, id: int) -> Answer:
+async def task(site: Site, id: Id) -> Answer:
     """One task: its whole life, and the tasks it put."""
     found, now = await _task(site, id), site.clock.now()
     children = await _store(site).find(Query(parent=id, limit=20))
     return {"now": now, **_shown(found, now), "children": [child.id for child in children]}
 
 
-async def wait(site: Site, id: int, timeout_s: float | None = None) -> Answer:
+async def wait(site: Site, id: Id, timeout_s: float | None = None) -> Answer:
     """Until a task has ended; -> it. Where another node may end it, the store is looked at once a second."""
     loop = asyncio.get_running_loop()
     end, look_s = None if timeout_s is None else loop.time() + timeout_s, LOOK_S if site.is_shared else None
@@ -138,7 +138,7 @@ def _moved(task: Task, move: Move | None) -> Task:
     )  # fmt: skip
 
 
-async def cancel(site: Site, ids: list[int], reason: str = "cancelled") -> Answer:
+async def cancel(site: Site, ids: list[Id], reason: str = "cancelled") -> Answer:
     """Cancel tasks: one that waits at once, one that runs by ending its run."""
     known = {id: await _task(site, id) for id in ids}
     before = await _store(site).cancel(ids, now=site.clock.now(), reason=reason)
@@ -154,15 +154,13 @@ async def cancel(site: Site, ids: list[int], reason: str = "cancelled") -> Answe
 
 
 async def retry(
-    site: Site, ids: list[int] | None = None, queue: str | None = None, service: str | None = None
+    site: Site, ids: list[Id] | None = None, queue: str | None = None, service: str | None = None
 ) -> Answer:
     """Make ended tasks ready again, from the first attempt: those named, or all dead ones."""
     return {"revived": await _each(site, ids, queue, service, "retry")}
 
 
-async def drop(
-    site: Site, ids: list[int] | None = None, queue: str | None = None, service: str | None = None
-) -> Answer:
+async def drop(site: Site, ids: list[Id] | None = None, queue: str | None = None, service: str | None = None) -> Answer:
     """Forget ended tasks: those named, or all dead ones."""
     return {"dropped": await _each(site, ids, queue, service, "drop")}
 
@@ -247,7 +245,7 @@ def _store(site: Site) -> Store:
     return site.workshop.timetable.store
 
 
-async def _find(site: Site, id: int) -> Task | None:
+async def _find(site: Site, id: Id) -> Task | None:
     found = await _store(site).find(Query(ids=(id,), limit=1))
     return found[0] if found else None
 
@@ -277,13 +275,13 @@ def _shown(task: Task, now: float) -> Answer:
 
 def _unpacked(data: bytes) -> Any:
     try:
-        return msgspec.msgpack.decode(data)
-    except (msgspec.DecodeError, UnicodeError):
+        return msgspec.to_builtins(msgspec.msgpack.decode(data), str_keys=True)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, TypeError):  # TypeError: what JSON has no word for
         return data.decode(errors="replace")
 
 
 def _value(raw: Any) -> Any:
     try:
         return msgspec.json.decode(bytes(raw)) if isinstance(raw, msgspec.Raw) else raw
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return bytes(raw).decode(errors="replace")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from raptor.errors import BadInput, did_you_mean
+from raptor.masked import masked
 
 SCHEMA = "raptor"
 NAMES = re.compile(r"[a-z_][a-z0-9_]{0,50}")
@@ -27,12 +28,16 @@ class Address(NamedTuple):
 
 def read(text: str) -> Address:
     """`postgresql://user@host/database?schema=raptor&pooler=transaction&deep_sleep=false`; the rest is libpq's."""
-    parts = urlsplit(text)
+    try:
+        text.encode()
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise BadInput(f"store {masked(text)!r}: this is no address: {error}") from None
     given = parse_qsl(parts.query, keep_blank_values=True)
     ours = {name: value for name, value in given if name in OURS}
     rest = [(name, value) for name, value in given if name not in OURS]
     if parts.scheme not in ("postgresql", "postgres"):
-        raise BadInput(f"store {text!r}: an address of PostgreSQL begins with postgresql://")
+        raise BadInput(f"store {masked(text)!r}: an address of PostgreSQL begins with postgresql://")
     schema = check_schema(ours.get("schema", SCHEMA))
     url = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(rest), ""))
     host = parts.netloc.rpartition("@")[2]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from raptor.errors import StaleLease
+from raptor.errors import RefusedState, StaleLease
 from raptor.state.base import Record, Right
 from raptor.state.postgres.lane import Transaction
 from raptor.state.postgres.wire import INT8, TEXT, TIME, Column, Time, at
 from raptor.task import Run, Slot
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 LOAD = "SELECT key, record::text FROM raptor.record WHERE kind = %s ORDER BY changed"
 # One who waits for the lock then sees what the one before wrote, also where there was no row to lock.
@@ -65,8 +67,18 @@ async def check(transaction: Transaction, rights: Sequence[Right]) -> None:
                 raise StaleLease(right.key)
 
 
+def read_record(text: str, kind: type[T], table: str) -> T:
+    """A record of JSON; anybody may write to the table."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        problem = f"has a row that is not a {kind.__name__}: {error}"
+        raise RefusedState("damaged", f"raptor.{table}", problem, "mend or delete it by SQL") from error
+
+
 async def load(transaction: Transaction, table: str, kind: type[Record]) -> dict[str, Record]:
-    return {key: msgspec.json.decode(text, type=kind) for key, text in await transaction.rows(LOAD, (table,))}
+    rows = await transaction.rows(LOAD, (table,))
+    return {key: read_record(text, kind, f"record ({table} {key})") for key, text in rows}
 
 
 async def find(transaction: Transaction, table: str, key: str, kind: type[Record]) -> Record | None:
@@ -124,9 +136,9 @@ async def history(
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     statement = f'SELECT record::text FROM raptor.run {where} ORDER BY started DESC, id COLLATE "C" DESC LIMIT %s'
     rows = await transaction.rows(statement, (*given.values(), limit))
-    return [msgspec.json.decode(row[0], type=Run) for row in rows]
+    return [read_record(row[0], Run, "run") for row in rows]
 
 
 async def span(transaction: Transaction, service: str, since: float, until: float, limit: int) -> list[Slot]:
     rows = await transaction.rows(SPAN, (service, Time(at(since)), Time(at(until)), limit))
-    return [msgspec.json.decode(row[0], type=Slot) for row in rows]
+    return [read_record(row[0], Slot, "slot") for row in rows]
