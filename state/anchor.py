@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 
 import msgspec
 
 from raptor.state.damage import damaged
+from raptor.state.folder import sync
 from raptor.state.parts import FORMAT, PARTS
 from raptor.state.seal import BrokenSeal, seal, unseal
 
@@ -53,15 +55,7 @@ def write_durably(path: Path, content: bytes) -> None:
     finally:
         os.close(file)
     os.replace(unfinished, path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+    sync(path.parent)
 
 
 class Heads:
@@ -89,7 +83,9 @@ class Heads:
 
 def read_heads(folder: Path) -> dict[str, int]:
     try:
-        lines = (folder / "heads").read_bytes().split(b"\n")
+        content = (folder / "heads").read_bytes()
     except FileNotFoundError:
         return {}
-    return {name: int(line) for name, line in zip(PARTS, lines, strict=False) if len(line) == DIGITS and line.isdigit()}
+    # By their places: a line that is damaged must not shift the others.
+    lines = {name: content[at : at + DIGITS] for name, at in zip(PARTS, count(0, DIGITS + 1), strict=False)}
+    return {name: int(line) for name, line in lines.items() if len(line) == DIGITS and line.isdigit()}

@@ -37,6 +37,24 @@ def make(path: Path) -> None:
         raise RefusedState("unwritable", path, f"cannot be created: {error.strerror}", advice) from error
 
 
+def settle(path: Path) -> None:
+    """Make its name durable, and those of its parents: one that was just made may be gone with the power."""
+    for parent in path.parents:
+        try:
+            sync(parent)
+        except OSError:
+            pass  # not ours to read: then it was not ours to make either
+
+
+def sync(path: Path) -> None:
+    """Make the names in it durable."""
+    opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
 def check(path: Path, *, allow_network_fs: bool = False) -> None:
     """Raise RefusedState where others could change it, or where locks do not hold."""
     status = path.stat()

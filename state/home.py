@@ -55,6 +55,7 @@ class Home:
             found = _anchor(place)
             if found is None:
                 found = Anchor(state=new_id(), owner=incarnation, clean=True, written=clock.now(), sequences={})
+                folder.settle(place)
                 with writable(place):
                     anchor.write(place, found)
             home = cls(place, found, clock, lock, incarnation)
@@ -144,6 +145,10 @@ def _anchor(place: Path) -> Anchor | None:
 def _is_unborn(path: Path) -> bool:
     """A file whose making was cut short: it was never named in the anchor, and holds nothing."""
     if not path.exists() or not path.stat().st_size:
+        return True
+    # The turn to a log is the first change of a file, and the only one that SQLite keeps a journal for: it ended there.
+    # Whoever writes next takes it back; a connection that only reads cannot.
+    if path.with_name(path.name + "-journal").exists():
         return True
     with blaming(path), closing(reading(path)) as connection:
         return not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]

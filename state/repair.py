@@ -94,7 +94,7 @@ def _prepare(place: Path, incarnation: str, now: float) -> None:
         if file.is_file() and file.name not in ("lock", reserve.NAME):
             shutil.copy2(file, copy / file.name)
             _sync(copy / file.name)
-    anchor.sync_folder(copy)
+    folder.sync(copy)
     known = _known(place)
     left = {name: _left(copy / name, sure=known is not None) for name in PARTS}
     state = known.state if known else next((one.state for one in left.values() if one.state), new_id())
@@ -123,11 +123,11 @@ def _install(place: Path) -> Report:
             for old in (place / f"{name}-wal", place / f"{name}-shm"):
                 old.unlink(missing_ok=True)
             os.replace(new, place / name)
-    anchor.sync_folder(place)
+    folder.sync(place)
     (place / "heads").unlink(missing_ok=True)
     anchor.write(place, plan.anchor)
     (place / REPAIRING).unlink()
-    anchor.sync_folder(place)
+    folder.sync(place)
     return Report(copy=place / plan.folder, kept=plan.kept, lost=plan.lost)
 
 

@@ -29,8 +29,8 @@ def owned(path: Path, clock: Clock, **options: bool) -> Iterator[Home]:
 
 
 @asynccontextmanager
-async def opened(path: Path, clock: Clock) -> AsyncIterator[FileStore]:
-    with owned(path, clock) as home:
+async def opened(path: Path, clock: Clock, **options: bool) -> AsyncIterator[FileStore]:
+    with owned(path, clock, **options) as home:
         store = FileStore(home)
         try:
             yield store

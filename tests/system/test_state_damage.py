@@ -313,6 +313,16 @@ async def test_after_a_power_cut_a_file_behind_the_anchor_is_noticed(
         Home.open(home, system_clock)
 
 
+def test_a_damaged_line_of_heads_is_not_taken_for_that_of_another_file(home: Path) -> None:
+    told = {"service_timing.sqlite": 1, "scheduler_state.sqlite": 2, "raptor.sqlite": 3}
+    anchor.Heads(home, told).close()
+    content = (home / "heads").read_bytes()
+    for at in (3, 20):  # a digit, and the end of a line
+        (home / "heads").write_bytes(content[:at] + b"\0" + content[at + 1 :])
+        expected = told if at == 20 else {name: head for name, head in told.items() if head > 1}
+        assert anchor.read_heads(home) == expected
+
+
 async def test_a_making_that_was_cut_short_is_finished(tmp_path: Path, system_clock: Clock) -> None:
     with owned(tmp_path, system_clock) as home:
         state = home.state
