@@ -111,16 +111,18 @@ async def _hold(site: Site, name: str, *, held: bool, note: str) -> Answer:
     definitions = await site.definitions()
     if name in definitions:
         concerned = [definitions[name]]
+        were_held = concerned if definitions[name].paused else []
         change = partial(msgspec.structs.replace, paused=held, note=note)
         passed = [entry.name for entry in definitions[name].services]
     else:
         concerned = [d for d in definitions.values() if name in {entry.name for entry in d.services}]
         if not concerned:
             raise _not_listed(site, name, definitions)
+        were_held = [definition for definition in concerned if name in definition.paused_services]
         change = partial(_with_paused, service=name, held=held)
         passed = [name]
     if not held:
-        for definition in concerned:
+        for definition in were_held:
             for entry in definition.services:
                 if entry.name in passed:
                     await _pass_paused(site, change(definition), entry)
