@@ -19,7 +19,7 @@ from raptor.testing.torture.node import Place
 from raptor.testing.torture.plan import Plan, choose, named_point
 
 GRACE_S = 5.0  # what an orderly stop may take beyond its own grace
-POINT_S = 1.5  # until a named point is passed, or will not be
+POINT_S = 0.8  # until a named point is passed, or will not be
 CHILD_S = 1.5  # until a service has a process of its own
 POLL_S = 0.01
 TAIL = 600  # characters of a log
@@ -89,7 +89,7 @@ class Nemesis:
                 await self._kill(lived)
             if not lived.over.is_set():
                 return
-            if rng.random() < 0.1:
+            if rng.random() < 0.05:
                 await self._clock.sleep(rng.uniform(0.1, 1.5))
         self._begin(number)
 

@@ -44,7 +44,7 @@ def plan_of(seed: int, *, shared: bool) -> Plan:
         nodes=rng.randrange(2, 5) if shared else 1,
         lease_s=3.0 if shared else None,
         rights_s=7.0 if shared else None,
-        mean_s=rng.choice((0.05, 0.1, 0.2)) if not shared else rng.choice((0.3, 0.6, 1.2)),
+        mean_s=rng.choice((0.03, 0.06, 0.15)) if not shared else rng.choice((0.3, 0.6, 1.2)),
         weights=weights,
         stop_s=(1.0, 9.0) if shared else (0.1, 1.5),
         server_s=rng.choice((1.0, 3.0)),
