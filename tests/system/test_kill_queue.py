@@ -15,7 +15,7 @@ import pytest
 from raptor.client import Refused
 from raptor.faults import TASK_POINTS
 from raptor.testing.checker import check, counted
-from tests.system.kill_queue import LANES
+from raptor.testing.torture.node import LANES
 from tests.system.queue_rig import Rig
 
 KILLS = int(os.environ.get("RAPTOR_KILLS", "40"))

@@ -46,7 +46,8 @@ def main() -> int:
         print(f"torture on {asked.store}, seed {seed}, in {folder}", flush=True)
         campaign.clock.run(lambda: torture(campaign))
     counts = {name: campaign.counts[name] for name in COUNTED}
-    violations = [f"{one} replay: python -m tests.torture --store {asked.store} --seed {seed}" for one in campaign.found]
+    again = f"python -m tests.torture --store {asked.store} --seed {seed} --minutes {asked.minutes:g}"
+    violations = [f"{one} replay: {again}" for one in campaign.found]
     for line in (*violations, json.dumps(counts)):
         print(line)
     if asked.report is not None:

@@ -94,6 +94,19 @@ class Facts:
         is_over = timeout_s is not None and until >= start.at + timeout_s
         return is_over or bool(self.troubles(start.life, start.at, until, ["child"]))
 
+    def has_died(self, execution: Execution | None, since: float | None, by: float | None) -> bool:
+        """Whether a process of its own may have ended with it, between its take and its verdict.
+
+        It may have been killed before it could say that it began, or when it had said that all was well.
+        """
+        begun = -math.inf if since is None or self.is_stepped else since
+        return any(
+            fault.what == "child"
+            and begun <= fault.at <= self.by(by)
+            and (execution is None or execution.start.life == fault.life)
+            for fault in self.faults
+        )
+
     def wall(self, at: float) -> float:
         """What the wall clock showed then."""
         return at + sum(fault.by for fault in self.faults if fault.what == "step" and fault.at <= at)

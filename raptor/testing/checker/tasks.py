@@ -144,12 +144,12 @@ def _wrong_end(facts: Facts, task: Kept, runs: Sequence[Execution]) -> Iterator[
         yield from _wrong_cancel(facts, task, last, asked)
     elif task.reason == "failed":
         is_failed = ended == "fail" or asked == "retry" or (last is not None and facts.is_broken_off(last, facts.read))
-        if not is_failed:
+        if not is_failed and not facts.has_died(last, task.started, task.ended):
             yield "unfounded", f"dead, and its run {task.fence} says {asked or ended}"
     elif task.reason == "lapsed":
         if last is not None and not facts.is_lost(last, facts.by(task.ended)):
             yield "unfounded", f"lapsed, and life {last.start.life} was not disturbed"
-    elif task.reason == "poison" and not (last is not None and facts.is_broken_off(last, facts.read)):
+    elif task.reason == "poison" and not facts.has_died(last, task.started, task.ended):
         yield "unfounded", f"poison, and its run {task.fence} says {asked or ended}"
     if task.state is State.DEAD and task.reason in ("failed", "lapsed") and task.attempts < (task.max_attempts or 0):
         yield "attempts", f"{task.reason} after {task.attempts} attempts of {task.max_attempts}"
@@ -216,7 +216,7 @@ def _wrong_try(facts: Facts, past: Try, run: Execution | None) -> Iterator[tuple
             yield "unfounded", f"run {run.start.fence} lapsed, and life {run.start.life} was not disturbed"
     elif past.verdict == "retry":
         is_failed = what == "fail" or asked == "retry" or (run is not None and facts.is_broken_off(run, facts.read))
-        if not is_failed:
+        if not is_failed and not facts.has_died(run, past.start, past.end):
             yield "unfounded", f"a try that failed, and its run says {asked or what}"
     elif past.verdict == "again" and what not in ("nothing", "cut") and asked != "again":
         yield "unfounded", f"a try that was broken off, and its run says {asked or what}"

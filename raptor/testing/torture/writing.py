@@ -16,9 +16,13 @@ R = TypeVar("R", bound=Record)
 
 def append(path: str | Path, record: Record) -> None:
     """It begins with a line end as well: what a kill cut off stands on a line of its own."""
+    append_bytes(path, b"\n" + encode(record))
+
+
+def append_bytes(path: str | Path, line: bytes) -> None:
     number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(number, b"\n" + encode(record))
+        os.write(number, line)
         os.fsync(number)
     finally:
         os.close(number)
