@@ -161,12 +161,12 @@ DAMAGED: dict[str, tuple[History, Kind, str]] = {
     "two runs at a time": (
         with_lines(line("start", 1, 2, 0, 2.1)),
         "overlap",
-        "task 1: run 2 began while 1 ran",
+        "task 1: run 1.1 went on when 1.2 had begun",
     ),
     "a copy that outlived its node": (
         with_lines(line("end", 2, 1, 0, 5.05)),
         "overlap",
-        "task 2: run 1 went on when 2 had begun",
+        "task 2: run 2.1 went on when 2.2 had begun",
     ),
     "a lapse without a kill": (with_kills(), "unfounded", "run 1 lapsed, and life 0 was not disturbed"),
     "a lapse that is free": (

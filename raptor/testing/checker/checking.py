@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 from raptor.settlement import LAPSED
+from raptor.testing.checker.accounts import judge_accounts
+from raptor.testing.checker.ending import judge_ending
 from raptor.testing.checker.facts import TROUBLES, Facts
 from raptor.testing.checker.history import History
+from raptor.testing.checker.plans import Plans
+from raptor.testing.checker.slots import judge_slots
+from raptor.testing.checker.targets import judge_targets
 from raptor.testing.checker.tasks import judge_tasks
 from raptor.testing.checker.violation import Violation
 
@@ -14,7 +19,15 @@ from raptor.testing.checker.violation import Violation
 def check(history: History) -> list[Violation]:
     """Everything that is wrong; empty for a sound history."""
     facts = Facts(history)
-    return [*facts.contradictions, *judge_tasks(facts)]
+    plans = Plans(facts)
+    return [
+        *facts.contradictions,
+        *judge_tasks(facts),
+        *judge_slots(facts, plans),
+        *judge_targets(facts, plans),
+        *judge_accounts(facts, plans),
+        *judge_ending(facts, plans),
+    ]
 
 
 def counted(history: History) -> dict[str, int]:

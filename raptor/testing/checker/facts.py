@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from raptor.testing.checker.history import Command, Declared, Fault, History, Life, Line
+from raptor.task import Slot
+from raptor.testing.checker.history import Command, Declared, Dump, Fault, History, Life, Line
 from raptor.testing.checker.violation import Violation
 
 TROUBLES = ("kill", "freeze", "partition", "outage")
@@ -44,14 +46,24 @@ class Facts:
         self.executions, self.contradictions = _paired(history.lines)
         self.of_task: dict[int, list[Execution]] = defaultdict(list)
         self.of_service: dict[str, list[Execution]] = defaultdict(list)  # for slots, and by hand
+        self.of_scheduler: dict[str, list[Execution]] = defaultdict(list)
         for execution in self.executions:
             start = execution.start
             if start.task is not None:
                 self.of_task[start.task].append(execution)
-            else:
-                self.of_service[start.service].append(execution)
+                continue
+            self.of_service[start.service].append(execution)
+            if start.scheduler is not None:
+                self.of_scheduler[start.scheduler].append(execution)
+        self.revived = {command.task for command in self.commands("revive")}
+        self.cancelled = {command.task for command in self.commands("cancel")}
         self.faults = _all_faults(history)
-        self.is_stepped = any(fault.what == "step" for fault in self.faults)
+        self._steps = [fault.at for fault in self.faults if fault.what == "step"]
+        self.is_stepped = bool(self._steps)
+        self.tentative = {
+            state.current_run.id for state in history.dump.states.values() if state.current_run is not None
+        }  # runs whose timing may be recorded while their line is not
+        self.slots = [*history.dump.slots, *_journalled(history.dump)]
         lives = history.lives
         self.last_alive = max((self.read if one.ended is None else one.ended for one in lives), default=self.read)
         self.calm_since = max(
@@ -107,6 +119,19 @@ class Facts:
             for fault in self.faults
         )
 
+    def is_over(self, execution: Execution, by: float) -> bool:
+        """Whether a run of which nothing was heard is over all the same."""
+        return self.is_broken_off(execution, by) or self.is_gone(execution.start.life, by)
+
+    def epoch(self, at: float) -> int:
+        """How often the wall clock had been set: a slot of another epoch is another slot."""
+        return bisect_right(self._steps, at)
+
+    def is_touched(self, since: float, until: float) -> bool:
+        """Whether the wall clock was set from, to or over a time within these, by the wall clock."""
+        shown = [(self.wall(math.nextafter(at, -math.inf)), self.wall(at)) for at in self._steps]
+        return any(min(pair) <= until and max(pair) >= since for pair in shown)
+
     def wall(self, at: float) -> float:
         """What the wall clock showed then."""
         return at + sum(fault.by for fault in self.faults if fault.what == "step" and fault.at <= at)
@@ -159,6 +184,23 @@ def _paired(lines: Iterable[Line]) -> tuple[list[Execution], list[Violation]]:
         for place, (start, number) in enumerate(runs)
     ]
     return executions, wrong
+
+
+def _journalled(dump: Dump) -> Iterator[Slot]:
+    """Lines of the ledger that still stand in the state row of a cycle."""
+    known = {(slot.service, slot.planned) for slot in dump.slots}
+    for name, state in dump.states.items():
+        for result in state.results:
+            closed = [*result.closed]
+            if result.verdict in ("done", "failed"):
+                run = result.run
+                closed.append(
+                    Slot(
+                        service=run.service, planned=run.planned, last=run.planned, verdict=result.verdict,
+                        reason=result.reason, scheduler=name, run=run.id, recorded=run.end or run.start,
+                    )
+                )  # fmt: skip
+            yield from (slot for slot in closed if (slot.service, slot.planned) not in known)
 
 
 def _all_faults(history: History) -> list[Fault]:

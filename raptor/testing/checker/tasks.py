@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 from raptor.settlement import CANCELLED, LAPSED, LIVES
 from raptor.task import ENDED, PENDING, State, Try
 from raptor.testing.checker.facts import Execution, Facts
-from raptor.testing.checker.history import Kept
+from raptor.testing.checker.history import Image, Kept
+from raptor.testing.checker.slots import overlaps
 from raptor.testing.checker.violation import Kind, Violation
 
 JUDGED = ("failed", "lapsed", "poison")
@@ -23,7 +23,7 @@ def judge_tasks(facts: Facts) -> Iterator[Violation]:
         if command.acked is not None and command.task is not None and command.task not in known:
             yield Violation("lost", f"task {command.task}", "it was acknowledged and is gone")
     for id, runs in facts.of_task.items():
-        yield from _overlaps(facts, id, runs)
+        yield from overlaps(facts, f"task {id}", runs)
     yield from _early(facts)
     yield from _after_images(facts)
     yield from _series(facts)
@@ -40,7 +40,7 @@ def _wrong(facts: Facts, task: Kept) -> Iterator[tuple[Kind, str]]:
         yield "fence", f"runs {fences}, and the row says {task.fence}"
     yield from _stuck(facts, task, runs)
     yield from _wrong_end(facts, task, runs)
-    if not any(command.task == task.id for command in facts.commands("revive")):
+    if task.id not in facts.revived:
         yield from _wrong_tries(facts, task, runs)
 
 
@@ -56,25 +56,6 @@ def _stuck(facts: Facts, task: Kept, runs: Sequence[Execution]) -> Iterator[tupl
             since = max(since, runs[-1].end.shown)
     if since + facts.bounds.settle_s < facts.wall(min(facts.last_alive, facts.read)):
         yield "stuck", f"it is {task.state} in the end, and was due at {task.due}"
-
-
-def _overlaps(facts: Facts, id: int, runs: Sequence[Execution]) -> Iterator[Violation]:
-    """Two runs of a task at a time, unless the node of the first had lost it."""
-    for before, run in pairwise(runs):
-        if before.over < run.begun or facts.is_lost(before, run.start.at):
-            if before.end is None or before.over < run.begun or facts.bounds.shared:
-                continue
-            text = f"run {before.start.fence} went on when {run.start.fence} had begun"
-        elif before.end is None and _is_over(facts, before, run.start.at):
-            continue
-        else:
-            text = f"run {run.start.fence} began while {before.start.fence} ran"
-        yield Violation("overlap", f"task {id}", text)
-
-
-def _is_over(facts: Facts, run: Execution, by: float) -> bool:
-    """Whether a run of which nothing was heard is over all the same."""
-    return facts.is_broken_off(run, by) or facts.is_gone(run.start.life, by)
 
 
 def _early(facts: Facts) -> Iterator[Violation]:
@@ -95,13 +76,16 @@ def _early(facts: Facts) -> Iterator[Violation]:
 
 def _after_images(facts: Facts) -> Iterator[Violation]:
     """Nothing runs that an image of the store shows as ended."""
-    revived = {command.task for command in facts.commands("revive")}
-    for image in facts.history.images:
-        ended = set(image.ended) - revived
-        for run in facts.executions:
-            if run.begun >= image.seen and run.start.task in ended:
+    first: dict[int, Image] = {}  # that shows a task as ended
+    for image in sorted(facts.history.images, key=lambda image: image.seen):
+        for id in image.ended:
+            first.setdefault(id, image)
+    for id, image in first.items():
+        for run in facts.of_task.get(id, ()):
+            if run.begun >= image.seen and id not in facts.revived:
                 text = f"it had ended by {image.at}, and ran in life {run.start.life}"
-                yield Violation("repeated", f"task {run.start.task}", text)
+                yield Violation("repeated", f"task {id}", text)
+    for image in facts.history.images:
         for owner, count in Counter(image.taken).items():
             if count > facts.bounds.lanes:
                 text = f"{count} tasks were taken at {image.at}, for {facts.bounds.lanes} lanes"
@@ -111,8 +95,7 @@ def _after_images(facts: Facts) -> Iterator[Violation]:
 def _series(facts: Facts) -> Iterator[Violation]:
     """Each that repeats has one successor when it has ended, and none before."""
     tasks, following = facts.history.dump.tasks, Counter[int]()
-    revived = {command.task for command in facts.commands("revive")}
-    ends = {task.id: task.ended for task in tasks if task.id not in revived}
+    ends = {task.id: task.ended for task in tasks if task.id not in facts.revived}
     for task in tasks:
         if task.timing is not None and task.parent is not None:
             following[task.parent] += 1
@@ -162,7 +145,7 @@ def _wrong_cancel(facts: Facts, task: Kept, last: Execution | None, asked: str) 
         spared = facts.declared(task.service).on_crash == "skip"
         if not spared or (last is not None and not facts.is_lost(last, facts.by(task.ended))):
             yield "unfounded", "given up as interrupted, and it was to run again or was not disturbed"
-    elif not any(command.task == task.id for command in facts.commands("cancel")):
+    elif task.id not in facts.cancelled:
         yield "lost", f"it is cancelled ({task.reason}), and nobody asked for that"
 
 
