@@ -82,7 +82,7 @@ def _after_images(facts: Facts) -> Iterator[Violation]:
             first.setdefault(id, image)
     for id, image in first.items():
         for run in facts.of_task.get(id, ()):
-            if run.begun >= image.seen and id not in facts.revived:
+            if run.begun >= image.seen and id not in facts.revived and not facts.is_belated(run, image.at):
                 text = f"it had ended by {image.at}, and ran in life {run.start.life}"
                 yield Violation("repeated", f"task {id}", text)
     for image in facts.history.images:
@@ -160,7 +160,7 @@ def _wrong_tries(facts: Facts, task: Kept, runs: Sequence[Execution]) -> Iterato
         before.pop()  # it runs
     place = 0
     for run in before:
-        found = next((at for at in range(place, len(task.history)) if _holds(facts, task.history[at], run)), None)
+        found = _place(facts, task, run, place)
         if found is None:
             yield "unaccounted", f"run {run.start.fence} of life {run.start.life} is in no try of the row"
             continue
@@ -185,8 +185,15 @@ def _wrong_count(task: Kept, runs: Sequence[Execution]) -> Iterator[tuple[Kind, 
         yield "attempts", f"{task.attempts} attempts, for {failed + is_failure} that failed or lapsed"
 
 
-def _holds(facts: Facts, past: Try, run: Execution) -> bool:
-    return facts.is_stepped or (past.end if past.start is None else past.start) <= run.start.shown <= past.end
+def _place(facts: Facts, task: Kept, run: Execution, first: int) -> int | None:
+    """Which try of the row a run is: the one it began in, or, of a node that stood still before, began after."""
+    begun = [past.end if past.start is None else past.start for past in task.history]
+    ends = [past.end for past in task.history]
+    for since in (run.start.shown, facts.since(run)):
+        for at in range(first, len(task.history)):
+            if facts.is_stepped or (begun[at] <= run.start.shown and since <= ends[at]):
+                return at
+    return None
 
 
 def _wrong_try(facts: Facts, past: Try, run: Execution | None) -> Iterator[tuple[Kind, str]]:

@@ -30,7 +30,8 @@ class Lived:
     log: Path
     pid: int | None = None
     began: float = 0.0
-    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    ready: asyncio.Event = field(default_factory=asyncio.Event)  # or it has ended before
+    was_ready: bool = False
     over: asyncio.Event = field(default_factory=asyncio.Event)
     ended: float | None = None
     code: int | None = None
@@ -104,6 +105,7 @@ class Lives:
             case "born":
                 lived.pid, lived.began = told.value, told.at
             case "ready":
+                lived.was_ready = True
                 lived.ready.set()
             case _:
                 lived.code, lived.ended = told.value, told.at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 import signal
@@ -22,6 +23,7 @@ GRACE_S = 5.0  # what an orderly stop may take beyond its own grace
 POINT_S = 0.8  # until a named point is passed, or will not be
 CHILD_S = 1.5  # until a service has a process of its own
 POLL_S = 0.01
+AGAIN_S = 0.2  # before one that could not start is started again
 TAIL = 600  # characters of a log
 
 
@@ -55,6 +57,7 @@ class Nemesis:
         self._seen = seen
         self._server = server
         self._nodes: dict[int, Lived] = {}
+        self._outages: list[tuple[float, float]] = []
 
     async def torment(self, enough: Callable[[], bool]) -> None:
         """Until it is enough; then every node has begun anew, undisturbed."""
@@ -122,9 +125,20 @@ class Nemesis:
                 await lived.over.wait()
         except TimeoutError:
             return False
-        if lived.code != -signal.SIGKILL:
-            self._complain(lived, "ended by itself")
+        await self._judge_end(lived)
         return True
+
+    async def _judge_end(self, lived: Lived) -> None:
+        """It ended by itself: at a named point, or because it could not start without a server."""
+        if lived.code == -signal.SIGKILL:
+            return
+        if lived.was_ready or not self._was_down(lived):
+            self._complain(lived, "ended by itself")
+        await self._clock.sleep(AGAIN_S)
+
+    def _was_down(self, lived: Lived) -> bool:
+        ended = self._clock.now() if lived.ended is None else lived.ended
+        return any(at <= ended and until >= lived.began for at, until in self._outages)
 
     async def _kill(self, lived: Lived) -> None:
         self._lives.signal(lived, signal.SIGKILL)
@@ -135,7 +149,7 @@ class Nemesis:
             self.counts["kills"] += 1
             await self._seen(lived)
         else:
-            self._complain(lived, "ended by itself")
+            await self._judge_end(lived)
 
     async def _kill_child(self, lived: Lived, rng: random.Random, *, both: bool) -> None:
         """That of an isolated service, once there is one."""
@@ -184,9 +198,11 @@ class Nemesis:
         while not self._enough():
             await self._clock.sleep(self._plan.server_s + rng.expovariate(1.0))
             at = self._clock.now()
+            self._outages.append((at, math.inf))
             await self._clock.offload(server.kill)
             await self._clock.sleep(rng.choice((0.0, 0.0, 0.5)))
             await self._clock.offload(server.start)
+            self._outages[-1] = at, self._clock.now()
             self.faults.append(Fault(what="outage", at=at, until=self._clock.now()))
             self.counts["server_kills"] += 1
 
