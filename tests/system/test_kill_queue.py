@@ -93,6 +93,22 @@ def test_killed_at_a_named_point_a_restart_loses_and_doubles_nothing(tmp_path: P
 
 
 @pytest.mark.timeout(180)
+def test_a_node_that_comes_back_ends_no_process_of_another_with_the_same_number_of_a_task(tmp_path: Path) -> None:
+    for name in ("mine", "theirs"):
+        (tmp_path / name).mkdir()
+    with Rig(tmp_path / "mine") as mine, Rig(tmp_path / "theirs") as theirs:
+        for rig in (mine, theirs):
+            rig.start()
+            assert rig.put_alone("lengthy_apart") == [1]
+            rig.wait(lambda: len(rig.lines()) == 1, "it does not start")  # noqa: B023
+        mine.kill()
+        mine.start(more={"TORTURE_SHORT": "1"})
+        mine.drain()
+        os.kill(theirs.lines()[0].pid, 0)
+        assert theirs.states() == [("lengthy_apart", "taken", 0, 1)]
+
+
+@pytest.mark.timeout(180)
 @pytest.mark.spec("001-41")
 def test_after_a_kill_no_more_is_taken_than_the_lanes_hold(tmp_path: Path) -> None:
     with Rig(tmp_path) as rig:
