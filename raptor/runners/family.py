@@ -30,7 +30,7 @@ class Member(NamedTuple):
 def marks(run_id: str, owner: str | None = None) -> dict[str, str]:
     """What the processes of a run bear in their environment; the second is new each time, whatever the id is.
 
-    The id of a task's run is a number of its store: the node that owns it, by a name that no other ever had, goes along.
+    The id of a task's run is a number of its store, so the node that owns it goes along, by a name that no other had.
     """
     return {RUN_ID: run_id, MARK: secrets.token_hex(8), **({} if owner is None else {OWNER: owner})}
 

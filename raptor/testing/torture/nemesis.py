@@ -68,8 +68,7 @@ class Nemesis:
         if self._server is not None:
             haunts.append(self._haunt_server(self._server))
         await asyncio.gather(*haunts)
-        for lived in self._nodes.values():
-            await lived.ready.wait()
+        await asyncio.gather(*(self._settle(number) for number in self._nodes))
 
     async def stop(self) -> None:
         """An orderly end of all."""
@@ -94,7 +93,17 @@ class Nemesis:
                 return
             if rng.random() < 0.05:
                 await self._clock.sleep(rng.uniform(0.1, 1.5))
-        self._begin(number)
+
+    async def _settle(self, number: int) -> None:
+        """Have it run, now that nobody disturbs it."""
+        lived = self._nodes[number]
+        while True:
+            if lived.over.is_set():
+                lived = self._begin(number)
+            await lived.ready.wait()
+            if not lived.over.is_set():
+                return
+            await self._judge_end(lived)
 
     def _begin(self, number: int, env: dict[str, str] | None = None) -> Lived:
         self._nodes[number] = lived = self._lives.begin(self._places[number], env)
