@@ -14,7 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from raptor.clock import Clock
+from raptor.clock import Clock, SystemClock
+from raptor.state.opening import open_store
 from raptor.testing.checker import History, check
 from raptor.testing.checker.history import Line, write
 from raptor.testing.torture.nemesis import Server
@@ -107,8 +108,11 @@ async def scratch_schema(store: str | None, clock: Clock) -> AsyncGenerator[str 
     schema = f"raptor_torture_{secrets.token_hex(4)}"
     base = store.partition("?")[0]
     rest = [option for option in store.partition("?")[2].split("&") if option and not option.startswith("schema=")]
+    address = f"{base}?{'&'.join([*rest, f'schema={schema}'])}"
+    async with open_store(address, SystemClock()):  # what is wrong with it is said before anything starts
+        pass
     try:
-        yield f"{base}?{'&'.join([*rest, f'schema={schema}'])}"
+        yield address
     finally:
         await clock.offload(_drop, "?".join([base, *(["&".join(rest)] if rest else [])]), schema)
 

@@ -24,7 +24,8 @@ POINT_S = 0.8  # until a named point is passed, or will not be
 CHILD_S = 1.5  # until a service has a process of its own
 POLL_S = 0.01
 AGAIN_S = 0.2  # before one that could not start is started again
-TAIL = 600  # characters of a log
+TAIL = 300  # characters of a log
+MOST = 5  # complaints about nodes, before a round is given up
 
 
 class Server(Protocol):
@@ -61,7 +62,7 @@ class Nemesis:
 
     async def torment(self, enough: Callable[[], bool]) -> None:
         """Until it is enough; then every node has begun anew, undisturbed."""
-        self._enough = enough
+        self._enough = lambda: enough() or self._is_hopeless
         await self._begin(0).ready.wait()  # who comes first says what is to run
         await self._kill(self._nodes[0])
         haunts = [self._haunt(number) for number in range(len(self._places))]
@@ -72,7 +73,7 @@ class Nemesis:
 
     async def stop(self) -> None:
         """An orderly end of all."""
-        await asyncio.gather(*(self._term(lived) for lived in self._nodes.values()))
+        await asyncio.gather(*(self._term(lived) for lived in self._nodes.values() if not lived.over.is_set()))
 
     # A node
 
@@ -101,9 +102,14 @@ class Nemesis:
             if lived.over.is_set():
                 lived = self._begin(number)
             await lived.ready.wait()
-            if not lived.over.is_set():
+            if not lived.over.is_set() or self._is_hopeless:
                 return
             await self._judge_end(lived)
+
+    @property
+    def _is_hopeless(self) -> bool:
+        """Whether nodes end by themselves again and again."""
+        return len(self.complaints) >= MOST
 
     def _begin(self, number: int, env: dict[str, str] | None = None) -> Lived:
         self._nodes[number] = lived = self._lives.begin(self._places[number], env)
@@ -216,8 +222,9 @@ class Nemesis:
             self.counts["server_kills"] += 1
 
     def _complain(self, lived: Lived, what: str) -> None:
-        tail = lived.log.read_text(errors="replace")[-TAIL:].strip() if lived.log.exists() else ""
-        self.complaints.append(f"life {lived.life} {what} with {lived.code}: {tail}")
+        said = lived.log.read_text(errors="replace").split("\n") if lived.log.exists() else []
+        last = next((line for line in reversed(said) if line.strip()), "")
+        self.complaints.append(f"life {lived.life} {what} with {lived.code}: {last[:TAIL]}")
 
 
 def children(pid: int | None) -> list[int]:

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from raptor.clock import Clock
 from raptor.service import Service, service_of
 from raptor.testing.checker.history import Bounds, Command, Declared, Fault, History, Image, Life, Line
@@ -20,6 +22,8 @@ from raptor.testing.torture.own import Own
 from raptor.testing.torture.plan import Plan
 from raptor.testing.torture.services import COMMANDS, FAULTS, LEDGER, SERVICES
 from raptor.testing.torture.writing import count, written
+
+replace = msgspec.structs.replace
 
 GRACE_S = 2.0
 DRAIN_S = 90.0  # for what is left, once nobody disturbs
@@ -72,7 +76,7 @@ class Round:
             telling = asyncio.ensure_future(self._tell(nemesis, hear))
             try:
                 await nemesis.torment(enough)
-                await self._calm(client)
+                await self._calm(client, nemesis)
                 await nemesis.stop()
             finally:
                 telling.cancel()
@@ -86,13 +90,13 @@ class Round:
         if self._places[0].own is None:
             return lives.begin(client)
         names = own.alone(self._services)
-        return lives.begin(_with(client, names)) if names else None
+        return lives.begin(replace(client, services=names, every_s=OWN_EVERY_S)) if names else None
 
-    async def _calm(self, client: Lived | None) -> None:
+    async def _calm(self, client: Lived | None, nemesis: Nemesis) -> None:
         (self._folder / "enough").touch()
         if client is not None:
             await client.over.wait()
-        end = self._clock.monotonic() + DRAIN_S
+        end = self._clock.monotonic() + (0.0 if nemesis.complaints else DRAIN_S)
         while await self._eye.pending() and self._clock.monotonic() < end:
             await self._clock.sleep(0.1)
         await self._clock.sleep(CALM_S)
@@ -115,14 +119,17 @@ class Round:
         return Counter(nemesis.counts) + Counter(runs=runs.count(b'"what":"start"'), acks=acks.count(b'"acked":'))
 
     async def _history(self, lived: Sequence[Lived], faults: Sequence[Fault]) -> History:
+        batches = {service.name for service in self._services if service.batch is not None}
+        dump = await self._eye.dump(service.name for service in self._services)
         return History(
             services=tuple(map(Declared.of, self._services)),
             lives=tuple(_life(one, one.work) for one in lived if isinstance(one.work, Place)),
             faults=(*faults, *written(self._faults, Fault)),
-            commands=tuple(written(self._commands, Command)),
-            lines=tuple(written(self._ledger, Line)),
+            commands=tuple(one for one in written(self._commands, Command) if one.service not in batches),
+            lines=tuple(one for one in written(self._ledger, Line) if one.task is None or one.service not in batches),
             images=tuple(self._images),
-            dump=await self._eye.dump(service.name for service in self._services),
+            # One line stands for all tasks of a batch: too little to judge them by.
+            dump=replace(dump, tasks=tuple(task for task in dump.tasks if task.service not in batches)),
             bounds=Bounds(lanes=LANES, shared=self._store is not None),
         )
 
@@ -131,10 +138,6 @@ def _services(place: Place) -> list[Service]:
     if place.own is not None:
         return list(settings(place).catalogue().values())
     return [found for given in SERVICES if (found := given if isinstance(given, Service) else service_of(given))]
-
-
-def _with(client: Client, names: Sequence[str]) -> Client:
-    return Client(homes=client.homes, commands=client.commands, seed=client.seed, services=names, every_s=OWN_EVERY_S)
 
 
 def _life(lived: Lived, place: Place) -> Life:
