@@ -143,4 +143,4 @@ class Leases:
 def _end_leftovers(tasks: Iterable[Task]) -> None:
     """What they had started may have outlived the node: never two copies at a time."""
     for task in tasks:
-        sweep_after_crash(f"{task.id}.{task.fence}")
+        sweep_after_crash(f"{task.id}.{task.fence}", task.owner)

@@ -85,7 +85,7 @@ def _after_images(facts: Facts) -> Iterator[Violation]:
             first.setdefault(id, image)
     for id, image in first.items():
         for run in facts.of_task.get(id, ()):
-            if run.begun >= image.seen and id not in facts.revived:
+            if run.begun >= image.seen and id not in facts.revived and not facts.is_belated(run, image.at):
                 text = f"it had ended by {image.at}, and ran in life {run.start.life}"
                 yield Violation("repeated", f"task {id}", text)
     for image in facts.history.images:
@@ -130,12 +130,12 @@ def _wrong_end(facts: Facts, task: Kept, runs: Sequence[Execution]) -> Iterator[
         yield from _wrong_cancel(facts, task, last, asked)
     elif task.reason == "failed":
         is_failed = ended == "fail" or asked == "retry" or (last is not None and facts.is_broken_off(last, facts.read))
-        if not is_failed:
+        if not is_failed and not facts.has_died(last, task.started, task.ended):
             yield "unfounded", f"dead, and its run {task.fence} says {asked or ended}"
     elif task.reason == "lapsed":
         if last is not None and not facts.is_lost(last, facts.by(task.ended)):
             yield "unfounded", f"lapsed, and life {last.start.life} was not disturbed"
-    elif task.reason == "poison" and not (last is not None and facts.is_broken_off(last, facts.read)):
+    elif task.reason == "poison" and not facts.has_died(last, task.started, task.ended):
         yield "unfounded", f"poison, and its run {task.fence} says {asked or ended}"
     if task.state is State.DEAD and task.reason in ("failed", "lapsed") and task.attempts < (task.max_attempts or 0):
         yield "attempts", f"{task.reason} after {task.attempts} attempts of {task.max_attempts}"
@@ -163,7 +163,7 @@ def _wrong_tries(facts: Facts, task: Kept, runs: Sequence[Execution]) -> Iterato
         before.pop()  # it runs
     place = 0
     for run in before:
-        found = next((at for at in range(place, len(task.history)) if _holds(facts, task.history[at], run)), None)
+        found = _place(facts, task, run, place)
         if found is None:
             yield "unaccounted", f"run {run.start.fence} of life {run.start.life} is in no try of the row"
             continue
@@ -188,8 +188,15 @@ def _wrong_count(task: Kept, runs: Sequence[Execution]) -> Iterator[tuple[Kind, 
         yield "attempts", f"{task.attempts} attempts, for {failed + is_failure} that failed or lapsed"
 
 
-def _holds(facts: Facts, past: Try, run: Execution) -> bool:
-    return facts.is_stepped or (past.end if past.start is None else past.start) <= run.start.shown <= past.end
+def _place(facts: Facts, task: Kept, run: Execution, first: int) -> int | None:
+    """Which try of the row a run is: the one it began in, or, of a node that stood still before, began after."""
+    begun = [past.end if past.start is None else past.start for past in task.history]
+    ends = [past.end for past in task.history]
+    for since in (run.start.shown, facts.since(run)):
+        for at in range(first, len(task.history)):
+            if facts.is_stepped or (begun[at] <= run.start.shown and since <= ends[at]):
+                return at
+    return None
 
 
 def _wrong_try(facts: Facts, past: Try, run: Execution | None) -> Iterator[tuple[Kind, str]]:
@@ -202,7 +209,7 @@ def _wrong_try(facts: Facts, past: Try, run: Execution | None) -> Iterator[tuple
             yield "unfounded", f"run {run.start.fence} lapsed, and life {run.start.life} was not disturbed"
     elif past.verdict == "retry":
         is_failed = what == "fail" or asked == "retry" or (run is not None and facts.is_broken_off(run, facts.read))
-        if not is_failed:
+        if not is_failed and not facts.has_died(run, past.start, past.end):
             yield "unfounded", f"a try that failed, and its run says {asked or what}"
     elif past.verdict == "again" and what not in ("nothing", "cut") and asked != "again":
         yield "unfounded", f"a try that was broken off, and its run says {asked or what}"
