@@ -1,4 +1,4 @@
-"""For the tests of programs that use or extend Raptor. Nothing here is imported by Raptor itself.
+"""For the tests of programs that use or extend Raptor. Of Raptor itself only a command that tests imports it.
 
 `World` is a whole node in virtual time, `inline` runs what is put at once, `run` runs one service once.
 """
