@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from raptor.errors import NotWritten, RefusedState
 from raptor.state.base import Taken
 from raptor.state.memory import MemoryStore
+from raptor.task import Task
 
 if TYPE_CHECKING:
     from tests.simulation.lives import Living
@@ -24,6 +25,9 @@ SAME = {"put", "take", "settle", "cancel", "revive", "drop", "save"}
 """Verbs whose second try with the same first argument joins the first: docs/decisions/0016."""
 
 READS = {"load", "find", "stat", "queues", "upcoming", "history", "slots", "holders", "nodes"}
+
+FLOW = {"put", "take", "settle", "extend"}
+"""The steady flow of tasks, on a connection of its own."""
 
 
 class Door:
@@ -41,6 +45,7 @@ class Door:
         self._doubts: dict[int, tuple[Any, Any]] = {}  # by the identity of what was asked with: that, and the answer
         self._untold: dict[int, Taken] = {}  # of those, the takes
         self._found: list[Any] = []  # tasks that were taken, and nobody heard of it
+        self._free_at: dict[str, float] = {}  # when a lane is done with the last call
         self._ears: list[tuple[set[Any], Any]] = []
 
     @property
@@ -101,36 +106,47 @@ class Door:
         # On its own: whoever does not wait any longer leaves the work to be done.
         future: asyncio.Future[Any] = self._loop.create_future()
         fate = world.plan.of_call()
-        work = partial(self._serve, future, fate, name, verb, args, kwargs)
-        if fate is None and self.shut_until <= self._loop.now_s:
+        lane = self._lane(name, args)
+        work = partial(self._serve, future, fate, lane, name, verb, args, kwargs)
+        free_at = self._free_at.get(lane, 0.0)
+        if fate is None and max(self.shut_until, free_at) <= self._loop.now_s:
             self._loop.call_soon(work)
         else:
-            self._delay(work, fate, future)
+            self._delay(work, fate, lane, future)
         return await future
 
-    def _delay(self, work: Callable[[], None], fate: str | None, future: asyncio.Future[Any]) -> None:
+    def _lane(self, name: str, args: tuple[Any, ...]) -> str:
+        """Calls of one lane are done one after the other: of files all are, of a server those of a connection."""
+        if self.exclusive:
+            return "disk"
+        keyed = name in ("put", "settle") and any(_key(one) is not None for one in args[0])
+        if name == "appear":
+            return "session"
+        return "looks" if name in READS else "flow" if name in FLOW and not keyed else "rest"
+
+    def _delay(self, work: Callable[[], None], fate: str | None, lane: str, future: asyncio.Future[Any]) -> None:
         now, world = self._loop.now_s, self._world
         if fate is not None:
             world.note(self._living, fate)
         if self.shut_until > now and self.exclusive:
             self._loop.call_soon(_fail, future, "full")
-        elif self.shut_until > now:  # a server that is not there is given up after a while
-            wait_s = min(self.shut_until - now, CALL_S)
-            if wait_s < CALL_S:
-                self._loop.call_later(wait_s, work)
-            else:
-                self._loop.call_later(wait_s, _fail, future, "unreachable")
-        elif fate == "delay":
+            return
+        if self.shut_until - now > CALL_S:  # a server that is not there is given up after a while
+            self._loop.call_later(CALL_S, _fail, future, "unreachable")
+            return
+        serve_at = max(now, self.shut_until, self._free_at.get(lane, 0.0))
+        if fate == "delay":
             wait_s = world.plan.rng.choice((0.01, 0.5, 5.0, 15.0))
             world.trouble(self._living, wait_s)
-            self._loop.call_later(wait_s, work)
-        else:
-            self._loop.call_soon(work)
+            serve_at += wait_s
+            self._free_at[lane] = serve_at
+        self._loop.call_at(serve_at, work)
 
     def _serve(
         self,
         future: asyncio.Future[Any],
         fate: str | None,
+        lane: str,
         name: str,
         verb: Callable[..., Coroutine[Any, Any, Any]],
         args: tuple[Any, ...],
@@ -150,7 +166,7 @@ class Door:
             world.kill(living)
             return
         if fate == "lost" and name not in READS:
-            self._leave(future)
+            self._leave(future, lane)
             return
         try:
             answer = _at_once(verb(*args, **kwargs))
@@ -170,18 +186,20 @@ class Door:
                 self._doubts[id(args[0])] = args[0], answer
             if name == "take":
                 self._untold[id(args[0])] = answer
-            self._leave(future)
+            self._leave(future, lane)
         elif fate == "slow":
             wait_s = world.plan.rng.choice((0.01, 1.0, 10.0))
             world.trouble(living, wait_s)
+            self._free_at[lane] = self._loop.now_s + wait_s
             self._loop.call_later(wait_s, self._answer, future, name, answer)
         else:
             self._answer(future, name, answer)
 
-    def _leave(self, future: asyncio.Future[Any]) -> None:
+    def _leave(self, future: asyncio.Future[Any], lane: str) -> None:
         """Whoever waits is told that its fate is not known."""
         wait_s = self._world.plan.rng.choice((0.1, 5.0, SETTLE_S))
         self._world.trouble(self._living, wait_s)
+        self._free_at[lane] = self._loop.now_s + wait_s
         self._loop.call_later(wait_s, _fail, future, "unknown")
 
     def _answer(self, future: asyncio.Future[Any], name: str, answer: Any) -> None:
@@ -189,6 +207,12 @@ class Door:
             future.set_result(answer)
         elif name == "take" and not self.exclusive:
             self._found += answer.tasks
+
+
+def _key(one: Any) -> str | None:
+    """Of a task, or of the successor that a move puts."""
+    task = one if isinstance(one, Task) else one.successor
+    return None if task is None else task.key
 
 
 def _fail(future: asyncio.Future[Any], reason: str) -> None:

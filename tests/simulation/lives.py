@@ -92,7 +92,7 @@ class Living(Node):
         self.world = world
         self.place = place
         self.number = number
-        self.process = Process(f"{place}#{number}")
+        self.process = Process(f"{place}#{number}", number)
         self.began = world.loop.now_s
         self.ended: float | None = None
         self.killed = False

@@ -11,6 +11,7 @@ import heapq
 import random
 from asyncio import Handle, TimerHandle
 from asyncio.base_events import BaseEventLoop
+from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
@@ -24,8 +25,9 @@ HERE: ContextVar[Process] = ContextVar("HERE")
 class Process:
     """What dies together."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, number: int = 0) -> None:
         self.name = name
+        self.number = number  # no other has it
         self.dead = False
         self.still_until = 0.0  # it stands still, as after SIGSTOP
         self.ready: deque[Handle] = deque()
@@ -119,19 +121,19 @@ class ManyLoop(BaseEventLoop):
             return
         process.ready.append(handle)
         if not process.listed:
-            process.listed = True
-            self._crowd.append(process)
+            self._list(process)
+
+    def _list(self, process: Process) -> None:
+        """By number, not by who came first: several hear of something at once, in no order."""
+        process.listed = True
+        insort(self._crowd, process, key=_number)
 
     def _unlist(self, place: int) -> None:
-        self._crowd[place].listed = False
-        last = self._crowd.pop()
-        if place < len(self._crowd):
-            self._crowd[place] = last
+        self._crowd.pop(place).listed = False
 
     def _rise(self, process: Process) -> None:
         if process.ready and not process.listed and not process.dead:
-            process.listed = True
-            self._crowd.append(process)
+            self._list(process)
 
     def _pass_time(self) -> None:
         timers = self._timers
@@ -166,3 +168,7 @@ class ManyLoop(BaseEventLoop):
         self._graves.clear()
 
 
+
+
+def _number(process: Process) -> int:
+    return process.number
