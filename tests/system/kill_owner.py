@@ -18,9 +18,9 @@ TAKES_S = 0.3
 
 def ticking(ledger: str) -> Service:
     async def function(ctx: raptor.Context) -> str:
-        append(ledger, f"begin {ctx.key} {os.getpid()} {time.time()!r}")
+        append(ledger, f"begin {ctx.key} {os.getpid()} {time.time()!r}\n".encode())
         await asyncio.sleep(TAKES_S)
-        append(ledger, f"end {ctx.key} {os.getpid()} {time.time()!r}")
+        append(ledger, f"end {ctx.key} {os.getpid()} {time.time()!r}\n".encode())
         return str(os.getpid())
 
     return Service(name="tick", function=function)

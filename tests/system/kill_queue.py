@@ -6,7 +6,6 @@ The ledger has a line for each start and end of a run, and acks one for each put
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import signal
@@ -24,6 +23,7 @@ from raptor.client import Refused, ask
 from raptor.config import Config
 from raptor.errors import NotRunning
 from raptor.service import Service
+from raptor.testing.checker.history import Command, Line, What, encode
 
 LANES = 6
 TRIES = 15  # fewer than the tries that a row remembers
@@ -31,25 +31,27 @@ SOON = wait_fixed(0.05)
 LONG_S = 300.0  # longer than any test
 
 
-def append(file: str, line: str) -> None:
+def append(file: str, line: bytes) -> None:
     """One write, so that lines of several processes do not mix."""
     number = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(number, f"{line}\n".encode())
+        os.write(number, line)
         os.fsync(number)
     finally:
         os.close(number)
 
 
-def note(what: str, ctx: raptor.Context) -> None:
-    task, fence = ctx.run_id.split(".")
-    life, pid = os.environ["QUEUE_LIFE"], os.getpid()
-    line = f"{what} {task} {fence} {ctx.attempt} {life} {pid} {ctx.planned!r} {time.time()!r}"
-    append(os.environ["QUEUE_LEDGER"], line)
+def note(what: What, ctx: raptor.Context) -> None:
+    task, fence = map(int, ctx.run_id.split("."))
+    line = Line(
+        what=what, run=ctx.run_id, service=ctx.service, task=task, fence=fence, attempt=ctx.attempt,
+        life=int(os.environ["QUEUE_LIFE"]), pid=os.getpid(), planned=ctx.planned, at=time.time(),
+    )  # fmt: skip
+    append(os.environ["QUEUE_LEDGER"], encode(line))
 
 
-def acknowledge(id: int, since: float | None, new: bool) -> None:
-    append(os.environ["QUEUE_ACKS"], json.dumps([id, since, new]))
+def acknowledge(id: int, sent: float, due: float | None, new: bool) -> None:
+    append(os.environ["QUEUE_ACKS"], encode(Command(what="put", at=sent, acked=time.time(), task=id, due=due, new=new)))
 
 
 @contextmanager
@@ -127,9 +129,10 @@ def nameless() -> list[Service]:
     async def family(children: int, ctx: raptor.Context) -> list[int]:
         """Puts tasks, and acknowledges each when the call has returned."""
         with noted(ctx):
+            sent = time.time()
             placed = [await ctx.put("quick") for _ in range(children)]
             for child in placed:
-                acknowledge(child.id, None, child.new)
+                acknowledge(child.id, sent, None, child.new)
         return [child.id for child in placed]
 
     made = [(function, TRIES) for function in (quick, threaded, flaky, family)]
@@ -172,7 +175,7 @@ def put(homes: list[Path], seed: int) -> None:
     enough = homes[0].with_name("enough")
     asked = order(rng, number)
     while not enough.exists():
-        since = time.time() + asked.get("in_", 0.0)
+        sent = time.time()
         try:
             answer = ask(homes[turn % len(homes)], "put", asked)
         except (NotRunning, Refused, ConnectionError):
@@ -180,7 +183,7 @@ def put(homes: list[Path], seed: int) -> None:
             time.sleep(0.005)  # the same again: it may have been stored, and nobody knows
             continue
         for id in answer.get("ids", [answer.get("id")]):
-            acknowledge(id, since - 1e-3, answer.get("new", True))
+            acknowledge(id, sent, sent + asked.get("in_", 0.0) - 1e-3, answer.get("new", True))
         number += 1
         asked = order(rng, number)
         time.sleep(0.003)

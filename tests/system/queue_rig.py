@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import msgspec
 import psycopg
 
 from raptor.clock import SystemClock
@@ -20,11 +20,12 @@ from raptor.config import Config
 from raptor.connect import connect
 from raptor.state.base import Query
 from raptor.state.opening import open_store
-from raptor.state.postgres.address import read
+from raptor.state.postgres import address
 from raptor.task import Task
+from raptor.testing.checker import Bounds, Command, Dump, Fault, History, Image, Kept, Life, Line
+from raptor.testing.checker.history import encode, read_as
 from tests.system.disks import small
 from tests.system.kill_queue import LANES, SERVICES
-from tests.system.queue_judge import Ack, Death, Line, Story
 from tests.system.states import ROOT, ask, looked_at
 
 PATIENCE_S = 60.0
@@ -43,12 +44,14 @@ class Rig:
         self.store = store
         self._homes = [self.home, *(folder / f"home{number}" for number in range(1, nodes))]
         self._before = [] if size is None else small(self.home, size)
-        self.deaths: list[Death] = []
+        self.images: list[Image] = []  # of each death
         self.life = -1
         self._folder = folder
         self._putters: list[subprocess.Popen[str]] = []
         self._nodes: dict[int, subprocess.Popen[str]] = {}
-        self._lives: dict[int, int] = {}  # which of them is at which place
+        self._lives: dict[int, Life] = {}
+        self._here: dict[int, int] = {}  # which of them is at which place
+        self._faults: list[Fault] = []
 
     def __enter__(self) -> Self:
         return self
@@ -82,7 +85,8 @@ class Rig:
     def launch(self, at: int = 0, *, grace_s: float = 30.0, more: Mapping[str, str] | None = None) -> None:
         """Start it, and do not wait until it works."""
         self.life += 1
-        self._lives[at] = self.life
+        self._here[at] = self.life
+        self._lives[self.life] = Life(life=self.life, node=str(at), at=time.time())
         self._nodes[at] = self._spawn("work", str(grace_s), [self._homes[at]], more or {}, self._before)
 
     def await_start(self, at: int = 0) -> None:
@@ -98,15 +102,25 @@ class Rig:
         except subprocess.TimeoutExpired:
             self._nodes[at].kill()
         code = self.end(at)
-        assert code == -signal.SIGKILL, f"life {self._lives[at]} ended with {code}"
+        assert code == -signal.SIGKILL, f"life {self._here[at]} ended with {code}"
         self.note_death(at)
-
-    def signal(self, number: int, at: int = 0) -> None:
-        self._nodes[at].send_signal(number)
 
     def note_death(self, at: int = 0) -> None:
         """What it had been doing is as it is."""
-        self.deaths.append(self._look(self._lives[at]))
+        life = self._here[at]
+        self._lives[life] = msgspec.structs.replace(self._lives[life], killed=True)
+        self.images.append(self._look(life))
+
+    def freeze(self, at: int = 0) -> None:
+        """Let it stand still for good, unless it is thawed."""
+        self._nodes[at].send_signal(signal.SIGSTOP)
+        self._faults.append(Fault(what="freeze", at=time.time(), life=self._here[at]))
+        self.images.append(self._look(self._here[at]))
+
+    def thaw(self, at: int = 0) -> None:
+        (frozen,) = [fault for fault in self._faults if fault.life == self._here[at] and fault.until is None]
+        self._faults[self._faults.index(frozen)] = msgspec.structs.replace(frozen, until=time.time())
+        self._nodes[at].send_signal(signal.SIGCONT)
 
     def await_death(self) -> None:
         """It kills itself, at the point that it was told of."""
@@ -121,6 +135,8 @@ class Rig:
     def end(self, at: int = 0) -> int:
         """Wait for its end; -> the exit code."""
         self._nodes[at].communicate(timeout=PATIENCE_S)
+        life = self._here[at]
+        self._lives[life] = msgspec.structs.replace(self._lives[life], ended=time.time())
         return self._nodes[at].returncode
 
     def drain(self) -> None:
@@ -153,27 +169,27 @@ class Rig:
         flags = {"home": str(self.seen)} if self.store is None else {"home": str(self.home), "store": self.store}
         connection = connect(Config.load(flags), SERVICES)
         answers = [connection.call("put", service=service) for _ in range(count)]
-        with (self._folder / "acks").open("a") as acks:
-            for answer in answers:
-                acks.write(json.dumps([answer["id"], None, answer["new"]]) + "\n")
+        self._acknowledge((answer["id"], answer["new"]) for answer in answers)
         return [answer["id"] for answer in answers]
 
     def put_many(self, service: str, count: int) -> None:
         """Put so many at once, on a store."""
         connection = connect(Config.load({"home": str(self.home), "store": self.store}), SERVICES)
         ids = connection.call("put", service=service, many=[None] * count)["ids"]
-        with (self._folder / "acks").open("a") as acks:
-            acks.writelines(json.dumps([id, None, True]) + "\n" for id in ids)
+        self._acknowledge((id, True) for id in ids)
+
+    def _acknowledge(self, puts: Iterable[tuple[int, bool]]) -> None:
+        now = time.time()
+        with (self._folder / "acks").open("ab") as acks:
+            acks.writelines(encode(Command(what="put", at=now, acked=now, task=id, new=new)) for id, new in puts)
 
     # What is there
 
     def lines(self) -> list[Line]:
-        ledger = self._folder / "ledger"
-        return [Line.read(line) for line in ledger.read_text().splitlines()] if ledger.exists() else []
+        return read_as(Line, self._folder / "ledger")
 
-    def acks(self) -> list[Ack]:
-        acks = self._folder / "acks"
-        return [Ack(*json.loads(line)) for line in acks.read_text().splitlines()] if acks.exists() else []
+    def acks(self) -> list[Command]:
+        return read_as(Command, self._folder / "acks")
 
     def count(self, query: str) -> int:
         ((number,),) = self._ask(query)
@@ -190,11 +206,16 @@ class Rig:
 
         return SystemClock().run(read)
 
-    def story(self) -> Story:
-        return Story(
-            acks=self.acks(), lines=self.lines(), tasks=self.tasks(), deaths=self.deaths, lanes=LANES,
-            shared=self.store is not None,
-        )  # fmt: skip
+    def history(self) -> History:
+        return History(
+            lives=tuple(self._lives.values()),
+            faults=tuple(self._faults),
+            commands=tuple(self.acks()),
+            lines=tuple(self.lines()),
+            images=tuple(self.images),
+            dump=Dump(at=time.time(), tasks=tuple(map(Kept.of, self.tasks()))),
+            bounds=Bounds(lanes=LANES, shared=self.store is not None),
+        )
 
     def go(self) -> None:
         """Let those that are held go on."""
@@ -204,11 +225,11 @@ class Rig:
         """As anyone may with the shell of the database."""
         if self.store is None:
             return ask(self.home / "raptor.sqlite", query)
-        where = read(self.store)
+        where = address.read(self.store)
         with psycopg.connect(where.url, options=f"-c search_path={where.schema}") as connection:
             return connection.execute(query.encode()).fetchall()
 
-    def _look(self, life: int) -> Death:
+    def _look(self, life: int) -> Image:
         query = "SELECT id, state, owner FROM task WHERE state IN ('done', 'dead', 'taken')"
         ended, taken = set[int](), list[str]()
         is_there = self.store is not None or (self.home / "raptor.sqlite").exists()
@@ -219,7 +240,8 @@ class Rig:
             else:
                 assert isinstance(id, int)
                 ended.add(id)
-        return Death(life, frozenset(ended), tuple(taken), len(self.lines()))
+        seen = len(self.lines())  # after the look at the store, so that nothing seems to run again
+        return Image(at=time.time(), seen=seen, life=life, ended=tuple(sorted(ended)), taken=tuple(taken))
 
     def _spawn(
         self, role: str, argument: str, homes: Sequence[Path], more: Mapping[str, str], before: Sequence[str] = ()

@@ -14,8 +14,8 @@ import pytest
 
 from raptor.client import Refused
 from raptor.faults import TASK_POINTS
+from raptor.testing.checker import check, counted
 from tests.system.kill_queue import LANES
-from tests.system.queue_judge import counted
 from tests.system.queue_rig import Rig
 
 KILLS = int(os.environ.get("RAPTOR_KILLS", "40"))
@@ -65,10 +65,10 @@ def torture(folder: Path, rng: random.Random, kills: int) -> None:
         rig.start()
         rig.drain()
         assert rig.stop() == 0
-        story = rig.story()
-        print(dict(counted(story)))
-        assert story.complaints() == []
-        assert story.acks
+        history = rig.history()
+        print(counted(history))
+        assert check(history) == []
+        assert history.commands
 
 
 @pytest.mark.timeout(180)
@@ -79,8 +79,8 @@ def test_killed_at_a_named_point_a_restart_loses_and_doubles_nothing(tmp_path: P
         rig.start_putting(seed=1)
         rig.start(fault=f"{point}:1")
         rig.await_death()
-        (death,) = rig.deaths
-        seen = (rig.acks(), rig.count("SELECT count(*) FROM task"), death.taken, rig.lines(), rig.count(SETTLED))
+        (image,) = rig.images
+        seen = (rig.acks(), rig.count("SELECT count(*) FROM task"), image.taken, rig.lines(), rig.count(SETTLED))
         for known, found in zip(FOUND[point], seen, strict=True):
             assert known is None or known == bool(found), seen
         rig.start(fault=f"{point}:5")
@@ -89,7 +89,7 @@ def test_killed_at_a_named_point_a_restart_loses_and_doubles_nothing(tmp_path: P
         rig.start()
         rig.drain()
         assert rig.stop() == 0
-        assert rig.story().complaints() == []
+        assert check(rig.history()) == []
 
 
 @pytest.mark.timeout(180)
@@ -103,9 +103,9 @@ def test_after_a_kill_no_more_is_taken_than_the_lanes_hold(tmp_path: Path) -> No
         rig.put_alone("quick", 2 * LANES)
         rig.start(fault="after_take:1")
         rig.await_death()
-        assert len(rig.deaths[-1].taken) == LANES
+        assert len(rig.images[-1].taken) == LANES
         rig.go()
         rig.start()
         rig.drain()
         assert rig.stop() == 0
-        assert rig.story().complaints() == []
+        assert check(rig.history()) == []

@@ -15,6 +15,7 @@ from raptor.client import Refused
 from raptor.config import Config
 from raptor.connect import connect
 from raptor.task import State
+from raptor.testing.checker import check
 from tests.system.disks import build, can_mount, faulty
 from tests.system.full_disk import fill
 from tests.system.kill_queue import LANES
@@ -64,7 +65,7 @@ def begin(rig: Rig, *services: str) -> list[int]:
 def finish(rig: Rig) -> None:
     rig.drain()
     assert rig.stop() == 0
-    assert rig.story().complaints() == []
+    assert check(rig.history()) == []
 
 
 @pytest.mark.spec("003-31", "003-51", "003-25")

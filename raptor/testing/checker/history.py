@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -30,7 +30,7 @@ Trouble: TypeAlias = Literal["kill", "child", "freeze", "step", "partition", "ou
 """Kinds of faults.
 
 - kill: a life ended without a word (kill -9, a crash, power)
-- child: the process of an isolated service was killed, and its node was not
+- child: the process of an isolated service was killed, or ended by itself, and its node did not
 - freeze: a life stood still (SIGSTOP) from `at` to `until`
 - step: the wall clock was set forward or back `by` so many seconds
 - partition: a node did not reach the store from `at` to `until`
@@ -54,6 +54,7 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     overlap: Overlap = "skip"
     on_crash: OnCrash = "rerun"
     max_attempts: int | None = None
+    timeout_s: float | None = None  # a run is ended then; None: none takes that long
 
     @classmethod
     def of(cls, service: Service) -> Declared:
@@ -225,6 +226,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Record: TypeAlias = Declared | Life | Fault | Command | Line | Image | Dump | Bounds
+R = TypeVar("R", Declared, Life, Fault, Command, Line, Image, Dump, Bounds)
+_DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
 
 def encode(record: Record) -> bytes:
@@ -237,6 +240,15 @@ def write(path: Path, records: Iterable[Record]) -> None:
 
 
 def read(path: Path) -> list[Record]:
-    """The records of a file. The last line may be torn, as a crash leaves it; no other."""
-    whole, _, _torn = path.read_bytes().rpartition(b"\n")
-    return [msgspec.json.decode(line, type=Record) for line in whole.splitlines()]
+    """The records of a file, none where there is no file. The last line may be torn, as a crash leaves it; no other."""
+    return [_DECODER.decode(line) for line in _whole_lines(path)]
+
+
+def read_as(kind: type[R], path: Path) -> list[R]:
+    """The records of a file that has only those of one kind."""
+    decoder = msgspec.json.Decoder(kind)
+    return [decoder.decode(line) for line in _whole_lines(path)]
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    return path.read_bytes().rpartition(b"\n")[0].splitlines() if path.exists() else []

@@ -1,0 +1,201 @@
+"""A history as the rules look at it: runs from their lines, and who was disturbed when."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from raptor.task import Slot
+from raptor.testing.checker.history import Command, Declared, Dump, Fault, History, Life, Line
+from raptor.testing.checker.violation import Violation
+
+TROUBLES = ("kill", "freeze", "partition", "outage")
+"""Faults after which a node may have lost what it ran."""
+
+
+class Execution(msgspec.Struct, frozen=True):
+    """One run, as the ledger has it."""
+
+    start: Line
+    end: Line | None  # None: nothing was heard of it again
+    begun: int  # the place of its lines in the ledger
+    over: float
+
+    @property
+    def what(self) -> str:
+        """How it ended."""
+        return "nothing" if self.end is None else self.end.what
+
+    @property
+    def until(self) -> float:
+        return math.inf if self.end is None else self.end.at
+
+
+class Facts:
+    """What the rules ask of a history."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.bounds = history.bounds
+        self.read = history.dump.at
+        self.services = {service.name: service for service in history.services}
+        self.executions, self.contradictions = _paired(history.lines)
+        self.of_task: dict[int, list[Execution]] = defaultdict(list)
+        self.of_service: dict[str, list[Execution]] = defaultdict(list)  # for slots, and by hand
+        self.of_scheduler: dict[str, list[Execution]] = defaultdict(list)
+        for execution in self.executions:
+            start = execution.start
+            if start.task is not None:
+                self.of_task[start.task].append(execution)
+                continue
+            self.of_service[start.service].append(execution)
+            if start.scheduler is not None:
+                self.of_scheduler[start.scheduler].append(execution)
+        self.revived = {command.task for command in self.commands("revive")}
+        self.cancelled = {command.task for command in self.commands("cancel")}
+        self.faults = _all_faults(history)
+        self._steps = [fault.at for fault in self.faults if fault.what == "step"]
+        self.is_stepped = bool(self._steps)
+        self.tentative = {
+            state.current_run.id for state in history.dump.states.values() if state.current_run is not None
+        }  # runs whose timing may be recorded while their line is not
+        self.slots = [*history.dump.slots, *_journalled(history.dump)]
+        lives = history.lives
+        self.last_alive = max((self.read if one.ended is None else one.ended for one in lives), default=self.read)
+        self.calm_since = max(
+            [*(self.end_of(fault) for fault in self.faults), *(life.at for life in lives)], default=-math.inf
+        )
+
+    def declared(self, service: str) -> Declared:
+        return self.services.get(service) or Declared(name=service)
+
+    def commands(self, *whats: str) -> Iterator[Command]:
+        return (command for command in self.history.commands if command.what in whats)
+
+    def end_of(self, fault: Fault) -> float:
+        if fault.until is not None:
+            return fault.until
+        return self.read if fault.what in ("freeze", "partition", "outage") else fault.at
+
+    def troubles(self, life: int, since: float, until: float, whats: Iterable[str] = TROUBLES) -> list[Fault]:
+        """The faults that met a life within a time."""
+        return [
+            fault
+            for fault in self.faults
+            if fault.what in whats and fault.life in (None, life) and fault.at <= until and self.end_of(fault) >= since
+        ]
+
+    def is_lost(self, execution: Execution, by: float) -> bool:
+        """Whether its node may have lost it by then, be it that its end was not recorded yet."""
+        return bool(self.troubles(execution.start.life, execution.start.at, by))
+
+    def is_gone(self, life: int, by: float) -> bool:
+        """Whether a life had ended by then, one way or another, and its processes with it."""
+        return any(one.life == life and one.ended is not None and one.ended <= by for one in self.history.lives)
+
+    def is_broken_off(self, execution: Execution, by: float) -> bool:
+        """Whether its work was ended by then, by its time limit or with its process, and the node saw that."""
+        start, until = execution.start, min(by, execution.until)
+        if execution.end is not None and execution.end.what != "cut":
+            return False
+        timeout_s = self.declared(start.service).timeout_s
+        is_over = timeout_s is not None and until >= start.at + timeout_s
+        return is_over or bool(self.troubles(start.life, start.at, until, ["child"]))
+
+    def is_over(self, execution: Execution, by: float) -> bool:
+        """Whether a run of which nothing was heard is over all the same."""
+        return self.is_broken_off(execution, by) or self.is_gone(execution.start.life, by)
+
+    def epoch(self, at: float) -> int:
+        """How often the wall clock had been set: a slot of another epoch is another slot."""
+        return bisect_right(self._steps, at)
+
+    def is_touched(self, since: float, until: float) -> bool:
+        """Whether the wall clock was set from, to or over a time within these, by the wall clock."""
+        shown = [(self.wall(math.nextafter(at, -math.inf)), self.wall(at)) for at in self._steps]
+        return any(min(pair) <= until and max(pair) >= since for pair in shown)
+
+    def wall(self, at: float) -> float:
+        """What the wall clock showed then."""
+        return at + sum(fault.by for fault in self.faults if fault.what == "step" and fault.at <= at)
+
+    def by(self, shown: float | None) -> float:
+        """The latest time at which the wall clock may have shown that."""
+        return self.read if shown is None or self.is_stepped else shown
+
+    def was_set_back(self, line: Line) -> bool:
+        """Whether the wall clock was set back just before, so that what was due already seems to be early."""
+        steps = self.troubles(line.life, line.at - self.bounds.late_s, line.at, ["step"])
+        return any(fault.by < 0 for fault in steps)
+
+    @property
+    def cost(self) -> int:
+        """How many lives were disturbed, each time."""
+        return sum(
+            1 if fault.life is not None else max(1, sum(self._lives_on(life, fault.at) for life in self.history.lives))
+            for fault in self.faults
+            if fault.what in TROUBLES
+        )
+
+    def _lives_on(self, life: Life, at: float) -> bool:
+        return life.at <= at and (life.ended is None or life.ended >= at)
+
+
+def _paired(lines: Iterable[Line]) -> tuple[list[Execution], list[Violation]]:
+    """Runs in the order of their starts, and lines that fit none."""
+    runs: list[tuple[Line, int]] = []
+    ends: dict[int, tuple[Line, int]] = {}
+    latest: dict[tuple[str, int | None], int] = {}
+    wrong: list[Violation] = []
+    for number, line in enumerate(lines):
+        key = line.run, line.task
+        known = latest.get(key)
+        if line.what == "start":
+            if known is not None:
+                wrong.append(Violation("duplicate", line.service, f"run {line.run} began twice"))
+            latest[key] = len(runs)
+            runs.append((line, number))
+        elif known is None:
+            wrong.append(Violation("order", line.service, f"run {line.run} ended, and had not begun"))
+        elif known in ends:
+            wrong.append(Violation("duplicate", line.service, f"run {line.run} ended twice"))
+        else:
+            ends[known] = line, number
+    nothing = None, math.inf
+    executions = [
+        Execution(start, (end := ends.get(place, nothing))[0], number, end[1])
+        for place, (start, number) in enumerate(runs)
+    ]
+    return executions, wrong
+
+
+def _journalled(dump: Dump) -> Iterator[Slot]:
+    """Lines of the ledger that still stand in the state row of a cycle."""
+    known = {(slot.service, slot.planned) for slot in dump.slots}
+    for name, state in dump.states.items():
+        for result in state.results:
+            closed = [*result.closed]
+            if result.verdict in ("done", "failed"):
+                run = result.run
+                closed.append(
+                    Slot(
+                        service=run.service, planned=run.planned, last=run.planned, verdict=result.verdict,
+                        reason=result.reason, scheduler=name, run=run.id, recorded=run.end or run.start,
+                    )
+                )  # fmt: skip
+            yield from (slot for slot in closed if (slot.service, slot.planned) not in known)
+
+
+def _all_faults(history: History) -> list[Fault]:
+    """Those that were told, and the kills that only the lives tell of."""
+    told = {fault.life for fault in history.faults if fault.what == "kill"}
+    deaths = [
+        Fault(what="kill", at=life.ended, life=life.life)
+        for life in history.lives
+        if life.killed and life.ended is not None and life.life not in told
+    ]
+    return sorted([*history.faults, *deaths], key=lambda fault: fault.at)

@@ -1,0 +1,164 @@
+"""Runs for slots: none too early, none twice without a cause, one at a time, in order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from raptor.testing.checker.facts import Execution, Facts
+from raptor.testing.checker.plans import Plan, Plans
+from raptor.testing.checker.violation import Violation
+
+MOMENT_S = 1e-6
+
+
+def judge_slots(facts: Facts, plans: Plans) -> Iterator[Violation]:
+    recorded = {slot.run for slot in facts.slots if slot.verdict == "done"}
+    for name, runs in facts.of_service.items():
+        yield from overlaps(facts, name, runs)
+        of_slot: dict[tuple[float, int], list[Execution]] = defaultdict(list)
+        for run in runs:
+            if run.start.scheduler is None:
+                continue
+            if run.start.shown < run.start.planned and not facts.was_set_back(run.start):
+                early_s = run.start.planned - run.start.shown
+                yield Violation("early", name, f"run {run.start.run} began {early_s} s before its slot")
+            of_slot[run.start.planned, facts.epoch(run.start.at)].append(run)
+        yield from _too_soon(facts, plans, name, [tries[0] for tries in of_slot.values()])
+        for (planned, _), tries in of_slot.items():
+            yield from _wrong_tries(facts, f"{name} for {planned}", tries, recorded)
+        yield from _unwanted(facts, name, runs)
+    for name, runs in facts.of_scheduler.items():
+        yield from overlaps(facts, f"scheduler {name}", runs)
+        yield from _disorder(plans, name, runs)
+    yield from _after_images(facts)
+    yield from _excess(facts)
+
+
+def overlaps(facts: Facts, subject: str, runs: Sequence[Execution]) -> Iterator[Violation]:
+    """Two runs at a time of what runs once at a time, unless the node of the first had lost it."""
+    for before, run in pairwise(runs):
+        is_lost = facts.is_lost(before, run.start.at)
+        if before.over < run.begun or (is_lost and (before.end is None or facts.bounds.shared)):
+            continue
+        if before.end is None and facts.is_over(before, run.start.at):
+            continue
+        text = f"run {before.start.run} went on when {run.start.run} had begun"
+        yield Violation("overlap", subject, text)
+
+
+def _wrong_tries(
+    facts: Facts, subject: str, tries: Sequence[Execution], recorded: set[str | None]
+) -> Iterator[Violation]:
+    """All runs for one slot: the first, and those that the end of the one before explains."""
+    service = facts.declared(tries[0].start.service)
+    if tries[0].start.attempt != 1 and not facts.troubles(tries[0].start.life, 0.0, tries[0].start.at, ["child"]):
+        yield Violation("attempts", subject, f"its first run was attempt {tries[0].start.attempt}")
+    for place, (before, run) in enumerate(pairwise(tries)):
+        told, last = run.start.attempt, before.start.attempt
+        has_failed = before.what == "fail" or facts.is_broken_off(before, run.start.at)
+        is_lost = facts.is_lost(before, run.start.at)
+        if any(one.start.run in recorded and one.what == "end" for one in tries[: place + 1]):
+            yield Violation("repeated", subject, f"run {run.start.run}, after a success that is recorded")
+        elif not has_failed and not is_lost and before.what != "cut":
+            yield Violation("extra", subject, f"run {run.start.run}, after one that says {before.what}")
+        elif not has_failed and service.on_crash == "skip":
+            yield Violation("extra", subject, f"run {run.start.run}, of a service that is not repeated after a crash")
+        elif told not in ([last + 1] if has_failed and not is_lost else [last, last + has_failed]):
+            yield Violation("attempts", subject, f"run {run.start.run} was attempt {told}, after attempt {last}")
+    most = max(run.start.attempt for run in tries)
+    if service.max_attempts is not None and most > service.max_attempts:
+        yield Violation("attempts", subject, f"attempt {most} of {service.max_attempts}")
+
+
+def _too_soon(facts: Facts, plans: Plans, name: str, firsts: Sequence[Execution]) -> Iterator[Violation]:
+    """An interval lies between two slots, counted as the service says."""
+    closing = {slot.run for slot in facts.slots}
+    for before, run in pairwise(firsts):
+        found = plans.over(name, before.start.at, run.start.at)
+        if found is None or facts.epoch(before.start.at) != facts.epoch(run.start.at):
+            continue
+        timing, _ = found
+        planned, last = run.start.planned, before.start.planned
+        if timing.every_s is None:
+            if timing.first(planned) != planned:
+                yield Violation("early", name, f"run {run.start.run} for {planned}, which is no time of its calendar")
+        elif planned < last + timing.every_s - MOMENT_S:
+            yield Violation("early", name, f"run {run.start.run} for {planned}, less than an interval after {last}")
+        elif facts.declared(name).anchor == "end" and before.start.run in closing:
+            end = planned if before.end is None else before.end.shown
+            if before.end is not None and planned < end + timing.every_s - MOMENT_S:
+                text = f"run {run.start.run} for {planned}, less than an interval after the end {end}"
+                yield Violation("early", name, text)
+
+
+def _unwanted(facts: Facts, name: str, runs: Sequence[Execution]) -> Iterator[Violation]:
+    """A service that passes over what it missed runs for no slot that came while nobody was there."""
+    if facts.declared(name).missed != "skip" or facts.is_stepped or not facts.history.lives:
+        return
+    for run in runs:
+        at = run.start.planned
+        began = next((life.at for life in facts.history.lives if life.life == run.start.life), at)
+        was_there = any(life.at <= at and (life.ended is None or life.ended >= at) for life in facts.history.lives)
+        if run.start.scheduler is not None and run.start.attempt == 1 and at < began and not was_there:
+            yield Violation("extra", name, f"run {run.start.run} for {at}, when nobody was there")
+
+
+def _disorder(plans: Plans, scheduler: str, runs: Sequence[Execution]) -> Iterator[Violation]:
+    """What was due at one check runs in the order of the list."""
+    ended_well: dict[str, bool] = {}
+    for before, run in pairwise(runs):
+        ended_well[before.start.service] = before.what == "end"
+        first, second = (plans.at(one.start.service, one.start.at) for one in (before, run))
+        if first is None or second is None or (first.since, first.scheduler) != (second.since, scheduler):
+            continue
+        is_plain = run.start.attempt == 1 and ended_well.get(run.start.service, True) and second.service.missed != "all"
+        was_due = run.start.planned <= before.start.planned or (
+            run.start.cycle and run.start.cycle == before.start.cycle
+        )
+        if second.position < first.position and is_plain and was_due and not _hindered(plans, first, before, run):
+            text = f"{before.start.service} ran before {run.start.service}, which was due and stands before it"
+            yield Violation("order", f"scheduler {scheduler}", text)
+
+
+def _hindered(plans: Plans, plan: Plan, before: Execution, run: Execution) -> bool:
+    """Whether the one that came later could not run with the other: it ran by hand, or somebody was disturbed."""
+    own = plans.facts.of_service.get(run.start.service, [])
+    by_hand = any(
+        one.start.scheduler is None and one.start.at <= run.start.at and one.until >= run.start.planned - plan.offset
+        for one in own
+    )
+    return by_hand or plans.is_disturbed(before.start.planned - plan.offset, run.start.at)
+
+
+def _after_images(facts: Facts) -> Iterator[Violation]:
+    """Nothing runs for a slot whose success an image of the store shows."""
+    by_run = {run.start.run: run for run in facts.executions}
+    for image in facts.history.images:
+        for id in image.recorded:
+            known = by_run.get(id)
+            if known is None:
+                continue
+            for run in facts.of_service.get(known.start.service, ()):
+                is_same = (run.start.scheduler, run.start.planned) == (known.start.scheduler, known.start.planned)
+                if is_same and run.begun >= image.seen and facts.epoch(run.start.at) == facts.epoch(known.start.at):
+                    text = f"run {run.start.run} for {run.start.planned}, whose success was recorded by {image.at}"
+                    yield Violation("repeated", run.start.service, text)
+
+
+def _excess(facts: Facts) -> Iterator[Violation]:
+    """A disturbance may cost the one run that a scheduler has in flight."""
+    for name, runs in facts.of_scheduler.items():
+        last: dict[tuple[str, float, int], Execution] = {}
+        repeated = 0
+        for run in runs:
+            key = run.start.service, run.start.planned, facts.epoch(run.start.at)
+            before = last.get(key)
+            repeated += before is not None and before.what not in ("fail", "cut") and not facts.is_broken_off(
+                before, run.start.at
+            )  # fmt: skip
+            last[key] = run
+        if repeated > facts.cost:
+            text = f"{repeated} runs were repeated, for {facts.cost} disturbances"
+            yield Violation("extra", f"scheduler {name}", text)
