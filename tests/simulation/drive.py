@@ -11,13 +11,12 @@ from typing import Any
 from raptor.errors import AlreadyRunning, NotWritten, RaptorError, RefusedState, StartFailed
 from raptor.rows import ServiceTiming
 from raptor.task import ENDED, State
-from raptor.testing.checker.history import Command, Fault
+from raptor.testing.checker import Command, Fault, check
 from tests.simulation.lives import Living
 from tests.simulation.plan import Plan
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import Gone, World
 
-QUIET_S = 300.0  # after the last fault, for whatever was going on to come to its end
 LIMIT_S = 900.0  # by which everything that is due has to be final
 
 
@@ -59,6 +58,7 @@ class Drive:
         tasks = [*keepers, *others]
         await asyncio.sleep(scenario.hours * 3600)
         self.plan.over = self._resting = True
+        world.counts["points"] = world.points
         await self._come_to_rest()
         for task in tasks:
             if task.done() and not task.cancelled() and task.exception() is not None:
@@ -290,12 +290,12 @@ class Drive:
         """No more faults: within a bound, nothing that is due is left."""
         world = self.world
         last = max([fault.until or fault.at for fault in world.faults], default=0.0) - world.at
-        await asyncio.sleep(max(0.0, last) + QUIET_S)
+        await asyncio.sleep(max(0.0, last) + self.scenario.quiet_s)
         end = world.loop.now_s + LIMIT_S
         while (left := self._left()) and world.loop.now_s < end:
             await asyncio.sleep(5.0)
         for one in left:
-            world.violated(f"after {QUIET_S + LIMIT_S:g} s without a fault: {one}")
+            world.violated(f"after {self.scenario.quiet_s + LIMIT_S:g} s without a fault: {one}")
 
     def _left(self) -> list[str]:
         world = self.world
@@ -327,6 +327,8 @@ def simulate(seed: int, scenario: Scenario, plan: Plan, *, lines: list[str] | No
     world = drive.world
     world.lines = lines
     world.run(drive.main)
+    for wrong in check(world.history()):
+        world.violated(f"the checker: {wrong}")
     world.counts["runs"] = sum(line.what == "start" for line in world.work.lines)
     world.counts["lives"] = len(world.lives)
     world.counts["tasks"] = len(world.image._tasks)  # pyright: ignore[reportPrivateUsage]

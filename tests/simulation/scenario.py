@@ -20,6 +20,7 @@ class Scenario:
     hours: float = 4.0
     lanes: int = 6
     longest_s: float = 10.0  # of a run that goes well
+    quiet_s: float = 300.0  # after the last fault, for whatever was going on to come to its end
     asks_s: float = 60.0  # the mean time between two commands; 0: none
     slice_s: float = 30.0  # how often somebody who waits looks at the wall clock
     changes: bool = True  # commands that change schedulers too
@@ -93,7 +94,7 @@ def small(name: str) -> Scenario:
     )
     every = [Service(name=name, every_s=5.0) for name in ("a", "b", "c", "x", "y", "z")]
     lists: dict[str, tuple[str | None, tuple[str, ...]]] = {"main": (None, ("a", "b", "c")), "beat": ("5s", ("x", "y", "z"))}
-    both = {"longest_s": 0.5, "asks_s": 0.0, "changes": False, "hours": 8.0 / 3600}
+    both = {"longest_s": 0.5, "asks_s": 0.0, "changes": False, "hours": 7.0 / 3600, "quiet_s": 10.0}
     match name:
         case "cycles":
             return Scenario(name, every, lists, tasks=(), **both)  # type: ignore[arg-type]
