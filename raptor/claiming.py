@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-
+from raptor.clock import Clock
 from raptor.durably import Durably
 from raptor.rows import ServiceTiming
 from raptor.state.base import Right
@@ -14,11 +13,12 @@ from raptor.timetable import ELSEWHERE, Claim, Timetable
 class Claiming:
     """Of one scheduler; `tenure` is there where nodes share a store."""
 
-    def __init__(self, scheduler: str, timetable: Timetable, tenure: Tenure | None) -> None:
+    def __init__(self, scheduler: str, timetable: Timetable, tenure: Tenure | None, clock: Clock) -> None:
         self.is_shared = tenure is not None
         self._scheduler = scheduler
         self._timetable = timetable
         self._tenure = tenure
+        self._clock = clock
 
     async def refresh(self, durably: Durably) -> None:
         """See what others wrote."""
@@ -29,7 +29,7 @@ class Claiming:
         """Take the right to a service from among many nodes; where it is another's, that is seen as a claim."""
         if self._tenure is None:
             return True
-        claim = Claim(self._scheduler, secrets.token_hex(8), 0.0)
+        claim = Claim(self._scheduler, self._clock.new_id(), 0.0)
         if self._timetable.claim(service, claim) is not None:
             return False
         try:

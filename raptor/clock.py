@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 import math
 import random
+import secrets
 import selectors
 import time
 from abc import ABC, abstractmethod
@@ -44,6 +45,10 @@ class Clock(ABC):
     @abstractmethod
     def monotonic(self) -> float:
         """Seconds that only grow, whatever happens to the wall clock."""
+
+    def new_id(self) -> str:
+        """An id that nothing else has. Here, beside the time and the dice, so that a simulation can repeat itself."""
+        return secrets.token_hex(8)
 
     @abstractmethod
     async def offload(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

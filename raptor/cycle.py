@@ -7,7 +7,6 @@ whatever the moment of a crash nothing recorded runs again and at most the run i
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -50,7 +49,7 @@ class Cycle:
         self.resources: Mapping[str, Any] = {}
         self._name = definition.name
         self._agenda = Agenda(definition, catalogue, timetable, clock.now())
-        self._claiming = Claiming(definition.name, timetable, tenure)
+        self._claiming = Claiming(definition.name, timetable, tenure, clock)
         self._journal = Journal(definition.name, timetable.store, clock, events, self._claiming.rights)
         self._timetable = timetable
         self._clock = clock
@@ -373,7 +372,7 @@ class Cycle:
             closed = await self._pass_over(service or Service(name=name), reason)
         now = self._clock.now()
         run = Run(
-            id=secrets.token_hex(8), service=name, scheduler=self._name, planned=self._agenda.check.at,
+            id=self._clock.new_id(), service=name, scheduler=self._name, planned=self._agenda.check.at,
             attempt=0, start=now, end=now, info=f"skipped: {reason}",
         )  # fmt: skip
         self._events.emit("service_skipped", service=name, reason=reason)
@@ -394,7 +393,7 @@ class Cycle:
 
     def _run(self, due: Due) -> Run:
         return Run(
-            id=secrets.token_hex(8),
+            id=self._clock.new_id(),
             service=due.service.name,
             scheduler=self._name,
             planned=due.planned,

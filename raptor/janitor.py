@@ -22,6 +22,8 @@ LOOK_S = 1.0
 class Janitor(Actor):
     """Tidies while others work; a store that cannot write is left for the next round."""
 
+    look_s = LOOK_S  # between two looks at the schedulers
+
     def init(self, store: Callable[[], Store], retention: Retention, schedulers: Callable[[], Iterable[Ref]]) -> None:
         self._store = store
         self._retention = retention
@@ -29,7 +31,7 @@ class Janitor(Actor):
         self._swept = -1
         self._idle = 0
         self.send_after(SWEEP_S, "sweep")
-        self.send_after(LOOK_S, "look")
+        self.send_after(self.look_s, "look")
 
     async def handle_info(self, message: Any) -> None:
         match message:
@@ -38,7 +40,7 @@ class Janitor(Actor):
                 self.send_after(SWEEP_S, "sweep")
             case "look":
                 await self._look()
-                self.send_after(LOOK_S, "look")
+                self.send_after(self.look_s, "look")
             case _:
                 super().handle_info(message)
 

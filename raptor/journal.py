@@ -6,7 +6,6 @@ The row holds whole what the ledger does not have yet, and the rest in short, so
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -78,7 +77,7 @@ class Journal:
 
     def begin(self, check: Check, queue: Sequence[str]) -> None:
         self.state = SchedulerState(
-            cycle=secrets.token_hex(8),
+            cycle=self._clock.new_id(),
             slot=check.at,
             up_since=check.up_since,
             started=check.now,

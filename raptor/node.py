@@ -117,6 +117,7 @@ class Node(Verbs):
                 runners={kind: make(self.clock) for kind, make in RUNNERS.items()},
                 logs=Logs(None if self._home is None else self._home.path / "logs"),
                 catalogue=catalogue,
+                owner=self.clock.new_id(),
                 company=Company(),
                 keep_done=self.config.retention.tasks_s > 0,
                 resources=self._declared() | self._resources,

@@ -66,7 +66,8 @@ class Timetable:
             self.is_stale = True
             raise
         finally:
-            self._loading.remove(written)
+            # This very one: another reader's may hold the same names.
+            self._loading = [one for one in self._loading if one is not written]
         for name, row in rows.items():
             # What was written meanwhile is newer than what was read.
             if isinstance(row, ServiceTiming) and name not in written and row != self._rows.get(name):

@@ -235,3 +235,26 @@ async def test_rows_that_are_read_do_not_hide_what_was_written_meanwhile(many: M
     go_on.set()
     await loading
     assert timetable.row("a") == new
+
+
+async def test_of_two_who_read_rows_the_first_to_end_leaves_the_other_its_notes(many: ManyWorld) -> None:
+    timetable = Timetable(many.image, many.clock, Events(many.clock))
+    old, new = ServiceTiming(next_due=1.0), ServiceTiming(next_due=2.0)
+    await timetable.save("a", old)
+    load, doors = many.image.load, [asyncio.Event(), asyncio.Event()]
+    waiting = iter(doors)
+
+    async def slowly(table: str) -> dict[str, Record]:
+        rows, door = await load(table), next(waiting)
+        await door.wait()
+        return rows
+
+    many.image.load = slowly  # type: ignore[method-assign]
+    first, second = (asyncio.ensure_future(timetable.load()) for _ in doors)
+    await asyncio.sleep(0)
+    doors[1].set()
+    await second
+    await timetable.save("a", new)
+    doors[0].set()
+    await first
+    assert timetable.row("a") == new

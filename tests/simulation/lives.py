@@ -1,0 +1,118 @@
+"""One life of a node: a whole Node, on a clock of its own, behind its door, with a runner that can lose a child."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from raptor.childspec import ChildSpec
+from raptor.clock import VirtualClock
+from raptor.config import Config
+from raptor.janitor import Janitor
+from raptor.leases import _end_leftovers  # pyright: ignore[reportPrivateUsage]
+from raptor.node import Node
+from raptor.runners import Context
+from raptor.runners.family import sweep_after_crash
+from raptor.runners.output import RunLog
+from raptor.runners.python import PythonRunner
+from raptor.service import Service
+from raptor.task import Outcome, Result
+from tests.simulation.door import Door
+from tests.simulation.loop import ManyLoop, Process
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+NOWHERE = Path("/nowhere")
+NO_PROCESSES = (sweep_after_crash, _end_leftovers)
+"""What looks through the machine for processes, of which there are none here."""
+
+KILLED = Result(outcome=Outcome.FAILED, info="killed by SIGKILL", error="killed by SIGKILL", died=True)
+
+
+class LifeClock(VirtualClock):
+    """The clock of one process: time is the loop's, chance is the seed's."""
+
+    def __init__(self, loop: ManyLoop, start: float, slice_s: float, seed: str) -> None:
+        super().__init__(start=start, slice_s=slice_s)
+        self.rng = random.Random(seed)
+        self._ids = random.Random(f"ids {seed}")
+        self._loop = loop
+
+    def now(self) -> float:
+        return self._wall_at_zero + self._loop.now_s + self.offset_s
+
+    def monotonic(self) -> float:
+        return self._loop.now_s
+
+    def new_id(self) -> str:
+        return f"{self._ids.getrandbits(64):016x}"
+
+    async def offload(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        await asyncio.sleep(0)
+        return 0 if work in NO_PROCESSES else work(*args, **kwargs)  # type: ignore[return-value]
+
+
+class LifeRunner(PythonRunner):
+    """Some runs lose the process that they would have."""
+
+    def __init__(self, living: Living) -> None:
+        super().__init__(living.clock)
+        self._living = living
+
+    async def run(self, service: Service, context: Context, log: RunLog) -> Result:
+        living = self._living
+        script = living.world.work.script(service.name)
+        living.scripts[context.run_id] = script
+        if script.kind != "kill":
+            return await super().run(service, context, log)
+        living.world.work.write("start", living, context)
+        await living.clock.sleep(script.takes_s)
+        living.world.lost_child(living)
+        return KILLED
+
+
+class CalmJanitor(Janitor):
+    """Years pass too slowly if somebody looks every second."""
+
+    look_s = 60.0
+
+
+class Living(Node):
+    """A life of the node at a place; `number` is no other life's."""
+
+    def __init__(self, world: World, place: str, number: int) -> None:
+        self.world = world
+        self.place = place
+        self.number = number
+        self.process = Process(f"{place}#{number}", number)
+        self.began = world.loop.now_s
+        self.ended: float | None = None
+        self.killed = False
+        self.gone: asyncio.Future[None] = world.loop.create_future()
+        self.is_up = False
+        self.scripts: dict[str, Any] = {}
+        self.door = Door(self, world.image)
+        store: Any = self.door
+        clock = LifeClock(world.loop, world.wall_at_zero, world.slice_s, f"{world.seed} {number}")
+        super().__init__(services=world.work.services, config=world.config, clock=clock, store=store, grace_s=5.0)
+
+    def _work(self) -> list[ChildSpec]:
+        self._workshop.runners = {"python": LifeRunner(self)}
+        return [replace(spec, start=CalmJanitor) if spec.id == "janitor" else spec for spec in super()._work()]
+
+    @property
+    def owner(self) -> str:
+        return self._workshop.owner
+
+
+def configuration(lanes: int) -> Config:
+    flags = {"home": str(NOWHERE), "worker.processors": str(lanes)}
+    return Config.load(flags, environ={}, cwd=NOWHERE.parent, user_file=NOWHERE / "none")

@@ -1,0 +1,107 @@
+"""What must hold at every step, looked at with each write and each start of a run. The checker judges the whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from raptor.rows import SchedulerState, ServiceTiming
+
+if TYPE_CHECKING:
+    from raptor.testing.checker.history import Line
+    from tests.simulation.lives import Living
+    from tests.simulation.world import World
+
+
+class Rules:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._fences: dict[str, tuple[int, str]] = {}  # of rights: the highest, and whose it was
+        self._cycles: dict[str, tuple[str, ...]] = {}  # what each began with
+        self._recorded: set[str] = set()  # runs whose result stands in service_timing
+        self._runs: set[str] = set()
+        self._tasks: dict[int, int] = {}  # the fence of the last run that began
+        self._settled: set[tuple[int, int]] = set()
+        self._owners: dict[int, str] = {}  # of tasks that are taken
+
+    # Writes
+
+    def after(self, living: Living, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any], answer: Any) -> None:
+        match verb:
+            case "save":
+                for table, key, record in args[0]:
+                    if isinstance(record, SchedulerState):
+                        self._cycle(key, record)
+                    elif isinstance(record, ServiceTiming) and record.last_run_id is not None:
+                        self._recorded.add(record.last_run_id)
+            case "claim":
+                for key, grant in answer.items():
+                    self._grant(key, grant.fence, grant.owner)
+            case "take":
+                self._taken(kwargs["owner"], answer)
+            case "settle":
+                for move in args[0]:
+                    if move.id not in answer:
+                        self._settle(move.id, move.fence)
+            case _:
+                pass
+
+    def _grant(self, key: str, fence: int, owner: str) -> None:
+        known, whose = self._fences.get(key, (0, ""))
+        if fence < known or (fence == known and owner != whose):
+            self._world.violated(f"right {key}: fence {fence} of {owner}, after {known} of {whose}")
+        self._fences[key] = fence, owner
+
+    def _taken(self, owner: str, answer: Any) -> None:
+        for task in answer.tasks:
+            self._owners[task.id] = owner
+        held = sum(one == owner for one in self._owners.values())
+        if held > self._world.lanes:
+            self._world.violated(f"{held} tasks are taken by {owner}, for {self._world.lanes} lanes")
+
+    def _settle(self, id: int, fence: int) -> None:
+        self._owners.pop(id, None)
+        if (id, fence) in self._settled:
+            self._world.violated(f"task {id}: the result of run {fence} was accepted twice")
+        self._settled.add((id, fence))
+
+    def _cycle(self, scheduler: str, state: SchedulerState) -> None:
+        """Nothing appears in a cycle, and what has its result stays out of the queue."""
+        current = () if state.current_service is None else (state.current_service,)
+        ahead = (*current, *state.services_queue)
+        over = [result.run.service for result in state.results if result.verdict != "interrupted"]
+        over += [result.service for result in state.recorded if result.verdict != "interrupted"]
+        began = self._cycles.setdefault(state.cycle, ahead)
+        strangers = {*ahead, *over} - set(began)
+        if strangers:
+            self._world.violated(f"scheduler {scheduler}: {sorted(strangers)} came into a cycle of {began}")
+        if again := set(ahead) & set(over):
+            self._world.violated(f"scheduler {scheduler}: {sorted(again)} has its result, and is still to run")
+        if twice := [name for name, count in Counter(over).items() if count > 1]:
+            self._world.violated(f"scheduler {scheduler}: {twice} has two results in a cycle")
+        if ahead != began[len(began) - len(ahead) :]:
+            self._world.violated(f"scheduler {scheduler}: {ahead} is not what is left of {began}")
+        run = state.current_run
+        if run is not None and run.id in self._recorded:
+            self._world.violated(f"scheduler {scheduler}: run {run.id} of {run.service} is recorded, and to be started")
+
+    # Runs
+
+    def started(self, living: Living, line: Line) -> None:
+        if line.run in self._runs:
+            self._world.violated(f"run {line.run} of {line.service} began twice")
+        self._runs.add(line.run)
+        if line.wall is not None and line.planned > line.wall:
+            self._world.violated(f"run {line.run} of {line.service} began {line.planned - line.wall} s early")
+        if line.run in self._recorded:
+            self._world.violated(f"run {line.run} of {line.service} began after its result was recorded")
+        if line.task is not None and not self._world.shared:
+            # Among many nodes one that stood still may begin late; its result is refused.
+            self._task_started(line.task, line.fence)
+
+    def _task_started(self, task: int, fence: int) -> None:
+        if fence <= self._tasks.get(task, 0):
+            self._world.violated(f"task {task}: run {fence} began after run {self._tasks[task]}")
+        self._tasks[task] = fence
+        if (task, fence) in self._settled:
+            self._world.violated(f"task {task}: run {fence} began after its result was recorded")

@@ -1,0 +1,111 @@
+"""What is simulated: services, schedulers, how many nodes on what store, how busy, and for how long."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from raptor.service import Service
+
+MINUTE, HOUR = 60.0, 3600.0
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    services: list[Service]
+    schedulers: dict[str, tuple[str | None, tuple[str, ...]]]  # interval, services
+    nodes: int = 1
+    shared: bool = False
+    hours: float = 4.0
+    lanes: int = 6
+    longest_s: float = 10.0  # of a run that goes well
+    quiet_s: float = 300.0  # after the last fault, for whatever was going on to come to its end
+    asks_s: float = 60.0  # the mean time between two commands; 0: none
+    slice_s: float = 30.0  # how often somebody who waits looks at the wall clock
+    changes: bool = True  # commands that change schedulers too
+    tasks: tuple[str, ...] = ("post", "call", "batch")  # services that are put
+    puts: tuple[dict[str, object], ...] = field(default=())  # at the start
+
+
+def _many(rng: random.Random, count: int, shortest_s: float) -> list[Service]:
+    """Services of all kinds; most are rare, as they are in life."""
+    made: list[Service] = []
+    for number in range(count):
+        every_s = shortest_s * rng.choice((1, 2, 3, 6, 12, 24, 36))
+        options: dict[str, object] = {
+            "anchor": rng.choice(("slot", "slot", "end", "grid")),
+            "missed": rng.choice(("once", "once", "skip", "all")),
+            "overlap": rng.choice(("skip", "skip", "queue")),
+            "on_crash": rng.choice(("rerun", "rerun", "skip")),
+            "max_attempts": rng.choice((None, 1, 3)),
+        }
+        if options["missed"] == "all":
+            options["missed_limit"] = rng.choice((2, 10))
+        if rng.random() < 0.15:
+            options["anchor"] = "slot"
+            options["cron"] = rng.choice(("*/15 * * * *", "0 * * * *", "30 */2 * * *"))
+        else:
+            options["every_s"] = every_s
+        made.append(Service(name=f"s{number:02}", **options))  # type: ignore[arg-type]
+    return made
+
+
+def _task_services() -> list[Service]:
+    return [
+        Service(name="post"),
+        Service(name="call", on_crash="skip"),
+        Service(name="batch", queue="side"),
+    ]
+
+
+def drawn(seed: int, name: str | None = None) -> Scenario:
+    """The scenario of a seed: mostly a quiet one, because years have to pass."""
+    rng = random.Random(f"scenario {seed}")
+    name = name or rng.choice(("sparse", "sparse", "sparse", "pair", "pair", "trio", "dense", "dense_pair"))
+    dense = name.startswith("dense")
+    nodes = {"pair": 2, "trio": 3, "dense_pair": 2}.get(name, 1)
+    services = _many(rng, 6 if dense else 15, 10.0 if dense else 10 * MINUTE)
+    names = [service.name for service in services]
+    half = len(names) // 2
+    schedulers: dict[str, tuple[str | None, tuple[str, ...]]] = {"main": (None, tuple(names[:half]))}
+    schedulers["beat"] = (rng.choice(("30s", "1m") if dense else ("5m", "10m", "30m")), tuple(names[half:]))
+    return Scenario(
+        name=name,
+        services=[*services, *_task_services()],
+        schedulers=schedulers,
+        nodes=nodes,
+        shared=nodes > 1,
+        hours=rng.uniform(0.1, 0.3) if dense else rng.uniform(1.0, 4.0) if nodes > 1 else rng.uniform(4.0, 20.0),
+        asks_s=rng.choice((2.0, 5.0)) if dense else rng.choice((300.0, 900.0, 3600.0)),
+        slice_s=30.0 if dense else 300.0,
+        changes=rng.random() < 0.5,
+    )
+
+
+def small(name: str) -> Scenario:
+    """Those that are crashed at every point."""
+    puts = (
+        {"service": "post", "in_": 0.5},
+        {"service": "post", "in_": 1.0, "key": "one"},
+        {"service": "call"},
+        {"service": "flaky", "in_": 1.0},
+        {"service": "post", "every": 4.0},
+    )
+    every = [Service(name=name, every_s=5.0) for name in ("a", "b", "c", "x", "y", "z")]
+    lists: dict[str, tuple[str | None, tuple[str, ...]]] = {"main": (None, ("a", "b", "c")), "beat": ("5s", ("x", "y", "z"))}
+    both = {"longest_s": 0.5, "asks_s": 0.0, "changes": False, "hours": 7.0 / 3600, "quiet_s": 10.0}
+    match name:
+        case "cycles":
+            return Scenario(name, every, lists, tasks=(), **both)  # type: ignore[arg-type]
+        case "tasks":
+            return Scenario(name, [*_task_services(), Service(name="flaky")], {}, puts=puts, **both)  # type: ignore[arg-type]
+        case "shared":
+            services = [*every[:2], Service(name="x", every_s=5.0, on_crash="skip"), *_task_services(), Service(name="flaky")]
+            few = {"main": (None, ("a", "b", "x"))}
+            return Scenario(name, services, few, nodes=2, shared=True, puts=puts, **both)  # type: ignore[arg-type]
+        case _:
+            raise ValueError(f"there is no small scenario {name!r}")
+
+
+SMALL = ("cycles", "tasks", "shared")

@@ -1,0 +1,90 @@
+"""The services of a simulation, what each run of them does, and the ledger that they write."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from raptor.runners import Context
+from raptor.service import Service
+from raptor.testing.checker.history import Line
+from tests.simulation.loop import HERE
+
+if TYPE_CHECKING:
+    from tests.simulation.lives import Living
+    from tests.simulation.world import World
+
+LIMIT_S = 120.0  # of a run; one that hangs is ended by it
+
+
+class Script(NamedTuple):
+    """What a run will do."""
+
+    kind: str  # well, fail, hang, kill, long
+    takes_s: float
+
+
+class Work:
+    def __init__(self, world: World, services: list[Service], *, longest_s: float = 10.0) -> None:
+        self.lines: list[Line] = []
+        self.started: set[str] = set()
+        self.services = [self._made(service) for service in services]
+        self._world = world
+        self._rng = random.Random(f"work {world.seed}")
+        self._longest_s = longest_s
+
+    def _made(self, service: Service) -> Service:
+        from msgspec.structs import replace
+
+        return replace(service, function=self._function, timeout_s=LIMIT_S)
+
+    async def _function(self, ctx: Context) -> str:
+        living: Living = self._world.living(HERE.get())
+        script = living.scripts.pop(ctx.run_id, None) or Script("well", 0.0)
+        self.write("start", living, ctx)
+        try:
+            if script.takes_s:
+                await living.clock.sleep(script.takes_s)
+        except asyncio.CancelledError:
+            self.write("cut", living, ctx)
+            raise
+        if script.kind == "fail" or (ctx.service == "flaky" and ctx.attempt == 0):
+            self.write("fail", living, ctx)
+            raise ValueError("as it was told")
+        self.write("end", living, ctx)
+        return "well"
+
+    def script(self, service: str) -> Script:
+        kind = self._world.plan.of_run()
+        takes_s = self._rng.choice((0.0, 0.001, 0.1, 1.0)) * self._rng.random() * self._longest_s
+        match kind:
+            case "hang":
+                return Script(kind, 1e7)
+            case "long":
+                return Script(kind, self._rng.uniform(self._longest_s, LIMIT_S - 1))
+            case None:
+                return Script("well", takes_s)
+            case _:
+                return Script(kind, takes_s)
+
+    def write(self, what: Any, living: Living, ctx: Context) -> None:
+        """A line of the ledger."""
+        world, task = self._world, ctx.task
+        line = Line(
+            what=what,
+            run=ctx.run_id,
+            service=ctx.service,
+            task=None if task is None else task.id,
+            fence=0 if task is None else task.fence,
+            scheduler=ctx.scheduler,
+            attempt=ctx.attempt,
+            life=living.number,
+            planned=ctx.planned,
+            at=world.at,
+            wall=living.clock.now(),
+        )
+        self.lines.append(line)
+        world.trace(living, what, f"{line.service} {line.run} {line.planned}")
+        if what == "start":
+            world.rules.started(living, line)

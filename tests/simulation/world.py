@@ -1,0 +1,241 @@
+"""What outlives every node: time, the image of the store, what was asked, what went wrong, and what the services did."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import sys
+from collections import Counter
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from raptor.state.memory import MemoryStore
+from raptor.task import ENDED, State
+from raptor.testing.checker.history import Bounds, Command, Declared, Dump, Fault, History, Image, Kept, Life
+from tests.simulation.lives import Living, configuration
+from tests.simulation.loop import ManyLoop, Process
+from tests.simulation.plan import Plan
+from tests.simulation.rules import Rules
+from tests.simulation.work import Work
+
+START = 1_700_000_000.0
+
+
+class World:
+    def __init__(self, seed: int, plan: Plan, services: list[Any], *, shared: bool, lanes: int, longest_s: float) -> None:
+        self.seed = seed
+        self.plan = plan
+        self.shared = shared
+        self.lanes = lanes
+        self.slice_s = 30.0
+        self.loop = ManyLoop(seed)
+        self.loop.at_alarm, self.loop.alarm = self._at_alarm, plan.alarm
+        self.wall_at_zero = START
+        self.config = configuration(lanes)
+        self.image = MemoryStore(exclusive=not shared)
+        self.rules = Rules(self)
+        self.work = Work(self, services, longest_s=longest_s)
+        self.lives: list[Living] = []
+        self.faults: list[Fault] = []
+        self.commands: list[Command] = []
+        self.images: list[Image] = []
+        self.violations: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.lines: list[str] | None = None  # of the trace, where somebody wants to read it
+        self._living: dict[Process, Living] = {}
+        self._hash = hashlib.blake2b(digest_size=8)
+
+    # Time and trace
+
+    @property
+    def at(self) -> float:
+        """By a clock that is never set."""
+        return START + self.loop.now_s
+
+    @property
+    def points(self) -> int:
+        return self.loop.points
+
+    @property
+    def trace_hash(self) -> str:
+        return self._hash.hexdigest()
+
+    def trace(self, living: Living | None, what: str, more: str = "") -> None:
+        name = "-" if living is None else living.process.name
+        line = f"{self.points} {self.loop.now_s!r} {name} {what} {more}"
+        self._hash.update(line.encode())
+        if self.lines is not None:
+            self.lines.append(line)
+
+    def violated(self, what: str) -> None:
+        if len(self.violations) < 20:
+            self.violations.append(f"at {self.loop.now_s:.3f} s, point {self.points}, fault {self.plan.fired}: {what}")
+
+    # Points
+
+    def point(self, process: Process) -> bool:
+        """One more moment at which something may happen; -> whether the process died of it."""
+        self.loop.points += 1
+        if self.loop.points >= self.loop.alarm:
+            self._at_alarm(process)
+        return process.dead
+
+    def _at_alarm(self, process: Process) -> None:
+        if self.plan.reached(self.loop.points) and not process.dead:
+            self.kill(self._living[process])
+        self.loop.alarm = self.plan.alarm
+
+    async def never(self) -> None:
+        """For the dead."""
+        await self.loop.create_future()
+
+    # Lives
+
+    def living(self, process: Process) -> Living:
+        return self._living[process]
+
+    @property
+    def up(self) -> list[Living]:
+        return [one for one in self.lives if one.is_up and one.ended is None]
+
+    def born(self, place: str) -> Living:
+        one = Living(self, place, len(self.lives) + 1)
+        self.lives.append(one)
+        self._living[one.process] = one
+        self.trace(one, "born")
+        return one
+
+    def kill(self, one: Living) -> None:
+        if one.ended is not None:
+            return
+        self.trace(one, "killed")
+        self.counts["kills"] += 1
+        self.faults.append(Fault(what="kill", at=self.at, life=one.number))
+        self.end(one, killed=True)
+        self.images.append(self._image(one))
+
+    def end(self, one: Living, *, killed: bool) -> None:
+        self.loop.kill(one.process)
+        one.door.deafen()
+        one.ended, one.killed = self.loop.now_s, killed
+        if self.shared and hasattr(one, "_workshop") and self.plan.rng.random() < 0.7:
+            self.image.sever(one.owner)  # its connection is gone; otherwise its whole machine is, and nobody says so
+        if not one.gone.done():
+            one.gone.set_result(None)
+
+    async def ask(self, one: Living, work: Callable[[], Coroutine[Any, Any, Any]], within_s: float = 1e9) -> Any:
+        """Have something done in a process; its error is raised here, and Gone if it died meanwhile."""
+        task = self.loop.create_task(work(), context=one.process.context.copy())
+        if one.process.dead:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            raise Gone
+        await asyncio.wait({task, one.gone}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            raise Gone
+        return task.result()
+
+    # Faults
+
+    def note(self, one: Living, kind: str) -> None:
+        self.trace(one, f"fault {kind}")
+
+    def trouble(self, one: Living, seconds: float) -> None:
+        """A call that did not go as it should: to its node as if the store had been away for a moment."""
+        what: Any = "partition" if self.shared else "outage"
+        life = one.number if self.shared else None
+        self.faults.append(Fault(what=what, at=self.at, until=self.at + seconds, life=life))
+
+    def lost_child(self, one: Living) -> None:
+        self.faults.append(Fault(what="child", at=self.at, life=one.number))
+
+    # The history
+
+    def _image(self, one: Living) -> Image:
+        tasks = self.image._tasks.values()  # pyright: ignore[reportPrivateUsage]
+        rows = self.image._tables["service_timing"].values()  # pyright: ignore[reportPrivateUsage]
+        good = [row for row in rows if getattr(row, "last_outcome", None) == "ok"]
+        return Image(
+            at=self.at,
+            seen=len(self.work.lines),
+            life=one.number,
+            ended=tuple(task.id for task in tasks if task.state in (State.DONE, State.DEAD)),
+            taken=tuple(task.owner or "" for task in tasks if task.state is State.TAKEN),
+            recorded=tuple(str(getattr(row, "last_run_id", "")) for row in good),
+        )
+
+    def history(self) -> History:
+        image: Any = self.image
+        tables = image._tables
+        dump = Dump(
+            at=self.at,
+            tasks=tuple(Kept.of(task) for task in image._tasks.values()),
+            timing=dict(tables["service_timing"]),
+            states=dict(tables["scheduler_state"]),
+            definitions=dict(tables["definitions"]),
+            slots=tuple(image._slots.values()),
+            runs=tuple(image._runs.values()),
+        )
+        lives = [
+            Life(
+                life=one.number, node=one.place, at=START + one.began,
+                ended=None if one.ended is None else START + one.ended, killed=one.killed,
+            )
+            for one in self.lives
+        ]  # fmt: skip
+        return History(
+            services=tuple(Declared.of(service) for service in self.work.services),
+            lives=tuple(lives),
+            faults=tuple(self.faults),
+            commands=tuple(self.commands),
+            lines=tuple(self.work.lines),
+            images=tuple(self.images),
+            dump=dump,
+            bounds=Bounds(lanes=self.lanes, shared=self.shared, late_s=5.0, recover_s=180.0, settle_s=300.0, run_s=130.0),
+        )
+
+    @property
+    def node_s(self) -> float:
+        """How long nodes lived, in all."""
+        return sum((self.loop.now_s if one.ended is None else one.ended) - one.began for one in self.lives)
+
+    def pending(self) -> list[Any]:
+        return [task for task in self.image._tasks.values() if task.state not in ENDED]  # pyright: ignore[reportPrivateUsage]
+
+    # Running
+
+    def run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """To the end of `main`; then everything of this world is dropped as it is."""
+        enabled = gc.isenabled()
+        gc.disable()  # what is collected runs its `finally`, at a moment that no seed decides
+        asyncio.set_event_loop(None)
+        try:
+            self.loop.run_until_complete(main())
+            for message in self.loop.surprises:
+                self.violated(f"nobody saw an error: {message}")
+        finally:
+            for one in self.lives:
+                if one.ended is None:
+                    one.ended = self.loop.now_s
+                    self.loop.kill(one.process)
+            self.loop.bury()
+            if enabled:
+                gc.enable()
+
+
+class Gone(Exception):
+    """The node died before it answered."""
+
+
+@contextmanager
+def in_silence() -> Generator[None]:
+    """Drop whole worlds: their coroutines end where they stand, and what they say then means nothing."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    try:
+        yield
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
