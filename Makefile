@@ -92,6 +92,10 @@ torture: $(VENV)/.test ## Kill nodes in mid-cycle and among their tasks, and Pos
 fuzz: $(VENV)/.fuzz ## Give damaged and random inputs to whatever reads (MINUTES=, SEED=)
 	@$(IN_VENV) -m tests.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: proof
+proof: $(VENV)/.test $(VENV)/.fuzz servers ## Every part of the proof for its share of the time, added to docs/reliability.md (MINUTES=, SEED=)
+	@$(IN_VENV) -m tests.proof --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: clean
 clean: ## Remove .venv, caches and whatever was built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -1,0 +1,1 @@
+"""All parts of the proof, and the record of what they found."""
