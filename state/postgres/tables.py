@@ -85,7 +85,7 @@ async def find(transaction: Transaction, table: str, key: str, kind: type[Record
     """A record, which nobody else can find in this way until the end of the transaction."""
     await transaction.rows(LOCK, (f"raptor.record/{table}/{key}",))
     rows = await transaction.rows(FIND, (table, key))
-    return msgspec.json.decode(rows[0][0], type=kind) if rows else None
+    return read_record(rows[0][0], kind, f"record ({table} {key})") if rows else None
 
 
 async def save(transaction: Transaction, changes: Sequence[tuple[str, str, str | None]]) -> None:
