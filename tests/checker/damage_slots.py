@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from raptor.task import Slot
-from raptor.testing.checker import History, Line
+from raptor.testing.checker import History, Image, Line
 from raptor.testing.checker.facts import Execution, Facts
-from raptor.testing.checker.plans import Plan, Plans
+from raptor.testing.checker.plans import Plans
 from tests.checker.damage_tasks import Damage, added, pick, replace, with_lines
+
+LOOKED_AT = 8  # slots, for one that damage of its time can be done to
 
 
 def with_slots(history: History, slots: Iterable[Slot]) -> History:
@@ -30,65 +32,64 @@ def done(history: History) -> list[Slot]:
 
 
 def between(history: History) -> list[Slot]:
-    """Done slots that are neither the first nor the last of their service."""
-    return [slot for slot in done(history) if slot not in _edges(history)]
-
-
-def _edges(history: History) -> list[Slot]:
+    """Slots that are neither the first nor the last of their service."""
     by_service: dict[str, list[Slot]] = {}
     for slot in sorted(history.dump.slots, key=lambda slot: slot.planned):
         by_service.setdefault(slot.service, []).append(slot)
-    return [slot for slots in by_service.values() for slot in (slots[0], slots[-1])]
+    return [slot for slots in by_service.values() for slot in slots[1:-1]]
 
 
-def undisturbed(history: History) -> list[tuple[Slot, Execution, Plan, Plans]]:
-    """Done slots that ran on time, with nothing that would have excused another time."""
+def done_between(history: History) -> list[Slot]:
+    return [slot for slot in between(history) if slot.verdict == "done"]
+
+
+def undisturbed(history: History, rng: random.Random) -> tuple[Slot, Execution, float] | None:
+    """A done slot that ran on time, with nothing that would have excused another time; and how late it may be."""
     facts = Facts(history)
     plans, runs = Plans(facts), {run.start.run: run for run in facts.executions}
-    found: list[tuple[Slot, Execution, Plan, Plans]] = []
-    for slot in between(history):
+    slots = done_between(history)
+    for slot in rng.sample(slots, min(len(slots), LOOKED_AT)):
         run, plan = runs[slot.run or ""], plans.at(slot.service, slot.planned)
         if plan is None or run.start.attempt != 1 or plan.service.missed == "all" or not plan.holds(run.until + 30):
             continue
-        if plan.every_s is not None and plan.every_s <= 4 * plans.slack(plan):
+        slack = plans.slack(plan)
+        if plan.every_s is not None and plan.every_s <= 4 * slack:
             continue
-        others = Facts(without(history, slot.run))
-        blocked = Plans(others).blocked(plan)
-        if blocked.meeting(slot.planned - 1.0, slot.planned + 3 * plans.slack(plan)) is None:
-            found.append((slot, run, plan, plans))
-    return found
+        blocked = Plans(Facts(without(history, slot.run))).blocked(plan)
+        if blocked.meeting(slot.planned - 1.0, slot.planned + 3 * slack) is None:
+            return slot, run, slack
+    return None
 
 
 def skip_slot(history: History, rng: random.Random) -> History | None:
     """Neither a run nor a line of the ledger."""
-    found = pick(rng, undisturbed(history))
+    found = undisturbed(history, rng)
     if found is None:
         return None
     slot = found[0]
-    rest = with_slots(without(history, slot.run), (one for one in history.dump.slots if one is not slot))
-    return rest
+    return with_slots(without(history, slot.run), (one for one in history.dump.slots if one is not slot))
 
 
 def say_missed(history: History, rng: random.Random) -> History | None:
-    found = pick(rng, undisturbed(history))
+    found = undisturbed(history, rng)
     if found is None:
         return None
     return changed(without(history, found[0].run), found[0], verdict="missed", reason="node down", run=None)
 
 
 def say_overlap(history: History, rng: random.Random) -> History | None:
-    found = pick(rng, undisturbed(history))
+    found = undisturbed(history, rng)
     if found is None:
         return None
     return changed(without(history, found[0].run), found[0], verdict="skipped", reason="overlap", run=None)
 
 
 def run_late(history: History, rng: random.Random) -> History | None:
-    found = pick(rng, undisturbed(history))
+    found = undisturbed(history, rng)
     if found is None:
         return None
-    slot, run, plan, plans = found
-    by = slot.planned + 2.5 * plans.slack(plan) - run.start.at
+    slot, run, slack = found
+    by = slot.planned + 2.5 * slack - run.start.at
     moved = (replace(line, at=line.at + by) if line.run == slot.run else line for line in history.lines)
     return with_lines(history, sorted(moved, key=lambda line: line.at))
 
@@ -96,14 +97,14 @@ def run_late(history: History, rng: random.Random) -> History | None:
 def forget_slot(history: History, rng: random.Random) -> History | None:
     facts = Facts(history)
     plans = Plans(facts)
-    slots = [slot for slot in between(history) if plans.over(slot.service, 0.0, facts.read) is not None]
+    slots = [slot for slot in done_between(history) if plans.over(slot.service, 0.0, facts.read) is not None]
     slot = pick(rng, (slot for slot in slots if not _is_loose(plans, slot)))
     return None if slot is None else with_slots(history, (one for one in history.dump.slots if one is not slot))
 
 
 def _is_loose(plans: Plans, slot: Slot) -> bool:
-    """Whether its result may be lost, and the time of its successor depends on it."""
-    run = next(run for run in plans.facts.executions if run.start.run == slot.run)
+    """Whether its result may be lost, so that nothing is amiss without it."""
+    run = next(run for run in plans.facts.of_service[slot.service] if run.start.run == slot.run)
     return plans.facts.is_lost(run, run.until + plans.facts.bounds.settle_s)
 
 
@@ -166,8 +167,6 @@ def recorded_before(history: History, rng: random.Random) -> History | None:
     if slot is None:
         return None
     place = next(number for number, line in enumerate(history.lines) if line.run == slot.run)
-    from raptor.testing.checker import Image
-
     image = Image(at=history.lines[place].at, seen=place, recorded=(slot.run or "",))
     return replace(history, images=(*history.images, image))
 
@@ -217,14 +216,14 @@ def unasked(verdict: str, reason: str) -> Damage:
 def miscount(history: History, rng: random.Random) -> History | None:
     facts = Facts(history)
     plans = Plans(facts)
-    ranges = [slot for slot in history.dump.slots if slot.count > 1 and slot not in _edges(history)]
+    ranges = [slot for slot in between(history) if slot.count > 1]
     slot = pick(rng, (slot for slot in ranges if plans.over(slot.service, 0.0, facts.read) is not None))
     return None if slot is None else changed(history, slot, count=slot.count + 1)
 
 
 def off_the_grid(history: History, rng: random.Random) -> History | None:
     """A slot that is not on the timetable, by all accounts."""
-    slot = pick(rng, between(history))
+    slot = pick(rng, done_between(history))
     if slot is None or history.dump.definitions["main"].interval_s is not None:
         return None
     by = 0.25
@@ -267,35 +266,37 @@ def stand_still(history: History, rng: random.Random) -> History | None:
     """Nothing runs any more, and nobody was disturbed."""
     facts = Facts(history)
     plans = Plans(facts)
-    names = [
-        name
-        for name in history.dump.timing
-        if (plan := plans.at(name, facts.read)) is not None and plan.is_fixed and plan.every_s is not None
-        and facts.read - max(facts.calm_since, plan.since) > 3 * plan.every_s + 60
-    ]  # fmt: skip
-    if len(history.dump.timing) != 1 or not names:
+    plan = plans.at(next(iter(history.dump.timing), ""), facts.read)
+    if plan is None or not plan.is_fixed or plan.every_s is None or len(history.dump.timing) > 1:
         return None
-    at = facts.read - 2.5 * (plans.longest(names[0])) - 40
-    return with_lines(history, (line for line in history.lines if line.task is not None or line.at < at))
+    at = facts.read - 3 * plan.every_s - 60
+    before = {run.start.run for run in facts.of_scheduler.get("main", ()) if run.start.at < at}
+    left = [slot for slot in history.dump.slots if slot.recorded >= at]
+    if at < max(facts.calm_since, plan.since) + history.bounds.recover_s or not left or not before:
+        return None
+    lines = (line for line in history.lines if line.task is not None or line.run in before)
+    slots = tuple(slot for slot in history.dump.slots if slot not in left)
+    row = replace(history.dump.timing[plan.service.name], next_due=min(slot.planned for slot in left), retry_at=None)
+    dump = replace(history.dump, slots=slots, timing={plan.service.name: replace(row, open=None)})
+    return replace(with_lines(history, lines), dump=dump)
 
 
 def disorder(history: History, rng: random.Random) -> History | None:
     """The list is the other way round than what ran."""
-    facts = Facts(history)
-    plans = Plans(facts)
-    runs = facts.of_scheduler.get("main", [])
-    failing = {run.start.service for run in runs if run.what != "end" or run.start.attempt > 1}
-    for before, run in pairwise(runs):
-        names = {before.start.service, run.start.service}
+    plans = Plans(Facts(history))
+    runs = plans.facts.of_scheduler.get("main", [])
+    ended_well: dict[str, bool] = {}
+    plain: list[bool] = []
+    for run in runs:
+        plain.append(run.start.attempt == 1 and ended_well.get(run.start.service, True))
+        ended_well[run.start.service] = run.what == "end"
+    for place, (before, run) in enumerate(pairwise(runs)):
         first, second = (plans.at(one.start.service, one.start.at) for one in (before, run))
-        if len(names) < 2 or names & failing or first is None or second is None or first.since != second.since:
+        if not (plain[place] and plain[place + 1]) or first is None or second is None or first.since != second.since:
             continue
-        late = plans.is_disturbed(min(before.start.planned, run.start.planned), run.start.at)
-        if (
-            before.start.planned == run.start.planned
-            and not late
-            and first.service.missed != "all" != second.service.missed
-        ):
+        is_one_check = before.start.planned == run.start.planned and before.start.service != run.start.service
+        is_late = plans.is_disturbed(run.start.planned, run.start.at)
+        if is_one_check and not is_late and second.service.missed != "all":
             return _reversed(history)
     return None
 

@@ -45,6 +45,9 @@ class Tasks:
         rng = self.rng
         at = START + rng.uniform(2, (self.line.end - START) * 0.8)
         due = at + rng.choice([0.0, 0.0, rng.uniform(0, 60), 4000.0])
+        ends = [stretch.until for stretch in self.line.stretches if stretch.how != "end"]
+        if ends and rng.random() < 0.5:  # it is likely to run when somebody is disturbed
+            at = due = rng.choice(ends) - rng.uniform(0, 8)
         service = rng.choice(SERVICES).name
         self.commands.append(Command(what="put", at=at, acked=at + 0.01, task=id, service=service, due=due))
         timing = None
