@@ -78,10 +78,13 @@ proof-otp: $(VENV)/.test servers ## Compare supervisors with a real Erlang/OTP o
 	@$(IN_VENV) -m tests.otp.proof --count $(COUNT) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: torture
-torture: $(VENV)/.test ## Kill nodes in mid-cycle and among their tasks, and PostgreSQL, again and again (KILLS=)
+torture: $(VENV)/.test ## Kill nodes in mid-cycle and among their tasks, and PostgreSQL, again and again (KILLS=, MINUTES=, SEED=)
 	@RAPTOR_KILLS=$(KILLS) $(IN_VENV) -m pytest -n $(JOBS) --dist worksteal \
 	    tests/system/test_kill_cycle.py tests/system/test_kill_queue.py \
 	    tests/system/test_kill_nodes.py tests/system/test_kill_owner.py $(ARGS)
+	@for store in sqlite postgres; do \
+	    $(IN_VENV) -m tests.torture --store $$store --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED)) || exit 1; \
+	done
 
 .PHONY: clean
 clean: ## Remove .venv, caches and whatever was built

@@ -45,6 +45,7 @@ COMMANDS = {
     "state": "mending",
     "store": "storing",
     "reload": "running",
+    "torture": "torturing",
     "systemd-unit": "project",
     "completion": "project",
 }

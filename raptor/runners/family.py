@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 RUN_ID = "RAPTOR_RUN_ID"
+OWNER = "RAPTOR_OWNER"
 MARK = "RAPTOR_MARK"
 ROOM = "RAPTOR_ROOM"
 ROOM_BYTES = 200
@@ -26,9 +27,12 @@ class Member(NamedTuple):
     began: int
 
 
-def marks(run_id: str) -> dict[str, str]:
-    """What the processes of a run bear in their environment; the second is new each time, whatever the id is."""
-    return {RUN_ID: run_id, MARK: secrets.token_hex(8)}
+def marks(run_id: str, owner: str | None = None) -> dict[str, str]:
+    """What the processes of a run bear in their environment; the second is new each time, whatever the id is.
+
+    The id of a task's run is a number of its store, so the node that owns it goes along, by a name that no other had.
+    """
+    return {RUN_ID: run_id, MARK: secrets.token_hex(8), **({} if owner is None else {OWNER: owner})}
 
 
 def with_room(env: Mapping[str, str]) -> dict[str, str]:
@@ -84,12 +88,12 @@ def sweep(marks: Mapping[str, str], known: Iterable[Member] = ()) -> int:
     return len(killed)
 
 
-def sweep_after_crash(run_id: str) -> int:
+def sweep_after_crash(run_id: str, owner: str | None = None) -> int:
     """Kill what a dead node left of the run that it had in flight, before it is run again; -> how many there were.
 
-    The id must be one that no other run on this machine has ever had.
+    The id, with the owner of a task, must be one that no other run on this machine has ever had.
     """
-    return sweep({RUN_ID: run_id}) if run_id else 0
+    return sweep({RUN_ID: run_id, **({} if owner is None else {OWNER: owner})}) if run_id else 0
 
 
 def _pids() -> list[int]:

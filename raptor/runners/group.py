@@ -224,7 +224,12 @@ class _Watch:
 def environment(context: Context, extra: Mapping[str, str]) -> dict[str, str]:
     """The node's environment, the service's, and the run's."""
     inherited = {name: value for name, value in os.environ.items() if name not in _PRIVATE}
-    return {**inherited, **extra, **variables(context), **family.marks(context.run_id)}
+    return {**inherited, **extra, **variables(context), **family.marks(context.run_id, owner_of(context))}
+
+
+def owner_of(context: Context) -> str | None:
+    """Whose a task is while it runs; None for a slot, whose run has an id of its own."""
+    return None if context.task is None else context.task.owner
 
 
 def variables(context: Context) -> dict[str, str]:

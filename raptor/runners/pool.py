@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from raptor.clock import Clock
 from raptor.runners import Context, family
-from raptor.runners.group import Ended, Group, environment
+from raptor.runners.group import Ended, Group, environment, owner_of
 from raptor.runners.mail import Answer, Mail, as_file
 from raptor.runners.output import Capture, RunLog
 from raptor.service import Service
@@ -77,7 +77,7 @@ class Pool:
         while idle and family.has_room(asked.context.run_id):
             interpreter = idle.pop()
             interpreter.wake()
-            if interpreter.ready:
+            if interpreter.ready and owner_of(asked.context) in (None, interpreter.owner):
                 return interpreter
             self._end(interpreter)
         return None
@@ -111,6 +111,7 @@ class Interpreter:
 
     def __init__(self, clock: Clock, asked: Asked, log: RunLog) -> None:
         self.service = asked.service
+        self.owner = owner_of(asked.context)  # that its processes are known by
         self.runs = 0
         self.stays = False  # as its last run left it
         self.alarm: asyncio.TimerHandle | None = None

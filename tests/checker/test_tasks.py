@@ -91,6 +91,26 @@ SOUND_TOO = {
             SOUND.dump, tasks=tuple(replace(task, history=(FAILURE,)) if task is KILLED else task for task in TASKS)
         ),
     ),
+    "a child was killed before its first word": replace(
+        with_kills(CHILD),
+        lines=tuple(one for one in LINES if one.run != "2.1"),
+        dump=replace(
+            SOUND.dump, tasks=tuple(replace(task, history=(FAILURE,)) if task is KILLED else task for task in TASKS)
+        ),
+    ),
+    "a child was killed after its last word": replace(
+        with_kills(replace(CHILD, at=2.9)),
+        lines=(*LINES[:7], line("end", 2, 1, 0, 2.8), *LINES[7:]),
+        dump=replace(
+            SOUND.dump, tasks=tuple(replace(task, history=(FAILURE,)) if task is KILLED else task for task in TASKS)
+        ),
+    ),
+    "a life that stood still begins what another has run": replace(
+        with_kills(Fault(what="freeze", at=2.05, until=6.0, life=0)),
+        lines=(*(one for one in LINES if one.run != "2.1"), line("start", 2, 1, 0, 6.3), line("cut", 2, 1, 0, 6.4)),
+        images=(Image(at=5.5, seen=8, ended=(2,)),),
+        bounds=replace(SOUND.bounds, shared=True),
+    ),
     "a life that stood still loses what it ran": replace(
         with_kills(Fault(what="freeze", at=2.15, until=6.0, life=0)),
         lines=(*LINES, line("cut", 2, 1, 0, 6.2)),

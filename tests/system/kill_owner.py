@@ -11,16 +11,16 @@ from pathlib import Path
 import raptor
 from raptor.config import Config
 from raptor.service import Service
-from tests.system.kill_queue import append
+from raptor.testing.torture.writing import append_bytes
 
 TAKES_S = 0.3
 
 
 def ticking(ledger: str) -> Service:
     async def function(ctx: raptor.Context) -> str:
-        append(ledger, f"begin {ctx.key} {os.getpid()} {time.time()!r}\n".encode())
+        append_bytes(ledger, f"begin {ctx.key} {os.getpid()} {time.time()!r}\n".encode())
         await asyncio.sleep(TAKES_S)
-        append(ledger, f"end {ctx.key} {os.getpid()} {time.time()!r}\n".encode())
+        append_bytes(ledger, f"end {ctx.key} {os.getpid()} {time.time()!r}\n".encode())
         return str(os.getpid())
 
     return Service(name="tick", function=function)

@@ -23,9 +23,10 @@ from raptor.state.opening import open_store
 from raptor.state.postgres import address
 from raptor.task import Task
 from raptor.testing.checker import Bounds, Command, Dump, Fault, History, Image, Kept, Life, Line
-from raptor.testing.checker.history import encode, read_as
+from raptor.testing.torture.node import LANES
+from raptor.testing.torture.services import COMMANDS, FAULTS, LEDGER, LIFE, TASKS
+from raptor.testing.torture.writing import append, written
 from tests.system.disks import small
-from tests.system.kill_queue import LANES, SERVICES
 from tests.system.states import ROOT, ask, looked_at
 
 PATIENCE_S = 60.0
@@ -167,29 +168,32 @@ class Rig:
     def put_alone(self, service: str, count: int = 1) -> list[int]:
         """Put from this process, through the node or, where none runs, as the owner of the state."""
         flags = {"home": str(self.seen)} if self.store is None else {"home": str(self.home), "store": self.store}
-        connection = connect(Config.load(flags), SERVICES)
+        connection = connect(Config.load(flags), TASKS)
         answers = [connection.call("put", service=service) for _ in range(count)]
         self._acknowledge((answer["id"], answer["new"]) for answer in answers)
         return [answer["id"] for answer in answers]
 
     def put_many(self, service: str, count: int) -> None:
         """Put so many at once, on a store."""
-        connection = connect(Config.load({"home": str(self.home), "store": self.store}), SERVICES)
+        connection = connect(Config.load({"home": str(self.home), "store": self.store}), TASKS)
         ids = connection.call("put", service=service, many=[None] * count)["ids"]
         self._acknowledge((id, True) for id in ids)
 
     def _acknowledge(self, puts: Iterable[tuple[int, bool]]) -> None:
         now = time.time()
-        with (self._folder / "acks").open("ab") as acks:
-            acks.writelines(encode(Command(what="put", at=now, acked=now, task=id, new=new)) for id, new in puts)
+        for id, new in puts:
+            append(self._folder / "acks", Command(what="put", at=now, acked=now, task=id, new=new))
 
     # What is there
 
     def lines(self) -> list[Line]:
-        return read_as(Line, self._folder / "ledger")
+        return list(written(self._folder / "ledger", Line))
 
     def acks(self) -> list[Command]:
-        return read_as(Command, self._folder / "acks")
+        return [command for command in self._commands() if command.acked is not None]
+
+    def _commands(self) -> list[Command]:
+        return list(written(self._folder / "acks", Command))
 
     def count(self, query: str) -> int:
         ((number,),) = self._ask(query)
@@ -209,8 +213,8 @@ class Rig:
     def history(self) -> History:
         return History(
             lives=tuple(self._lives.values()),
-            faults=tuple(self._faults),
-            commands=tuple(self.acks()),
+            faults=(*self._faults, *written(self._folder / "faults", Fault)),
+            commands=tuple(self._commands()),
             lines=tuple(self.lines()),
             images=tuple(self.images),
             dump=Dump(at=time.time(), tasks=tuple(map(Kept.of, self.tasks()))),
@@ -248,9 +252,10 @@ class Rig:
     ) -> subprocess.Popen[str]:
         environ = {key: value for key, value in os.environ.items() if not key.startswith("RAPTOR_")}
         environ |= {
-            "QUEUE_LEDGER": str(self._folder / "ledger"),
-            "QUEUE_ACKS": str(self._folder / "acks"),
-            "QUEUE_LIFE": str(self.life),
+            LEDGER: str(self._folder / "ledger"),
+            COMMANDS: str(self._folder / "acks"),
+            FAULTS: str(self._folder / "faults"),
+            LIFE: str(self.life),
             **({} if self.store is None else {"QUEUE_STORE": self.store}),
             **more,
         }

@@ -15,7 +15,7 @@ import pytest
 from raptor.client import Refused
 from raptor.faults import TASK_POINTS
 from raptor.testing.checker import check, counted
-from tests.system.kill_queue import LANES
+from raptor.testing.torture.node import LANES
 from tests.system.queue_rig import Rig
 
 KILLS = int(os.environ.get("RAPTOR_KILLS", "40"))
@@ -90,6 +90,22 @@ def test_killed_at_a_named_point_a_restart_loses_and_doubles_nothing(tmp_path: P
         rig.drain()
         assert rig.stop() == 0
         assert check(rig.history()) == []
+
+
+@pytest.mark.timeout(180)
+def test_a_node_that_comes_back_ends_no_process_of_another_with_the_same_number_of_a_task(tmp_path: Path) -> None:
+    for name in ("mine", "theirs"):
+        (tmp_path / name).mkdir()
+    with Rig(tmp_path / "mine") as mine, Rig(tmp_path / "theirs") as theirs:
+        for rig in (mine, theirs):
+            rig.start()
+            assert rig.put_alone("lengthy_apart") == [1]
+            rig.wait(lambda: len(rig.lines()) == 1, "it does not start")  # noqa: B023
+        mine.kill()
+        mine.start(more={"TORTURE_SHORT": "1"})
+        mine.drain()
+        os.kill(theirs.lines()[0].pid, 0)
+        assert theirs.states() == [("lengthy_apart", "taken", 0, 1)]
 
 
 @pytest.mark.timeout(180)

@@ -16,9 +16,9 @@ from raptor.config import Config
 from raptor.connect import connect
 from raptor.task import State
 from raptor.testing.checker import check
+from raptor.testing.torture.node import LANES
 from tests.system.disks import build, can_mount, faulty
 from tests.system.full_disk import fill
-from tests.system.kill_queue import LANES
 from tests.system.queue_rig import Rig
 
 pytestmark = pytest.mark.timeout(180)
@@ -98,7 +98,7 @@ def test_told_to_stop_it_gives_back_what_takes_longer_than_the_grace(rig: Rig) -
     for id in ids:
         assert (found[id].state, found[id].attempts, found[id].suspect) == (State.READY, 0, False)
         assert [past.verdict for past in found[id].history] == ["again"]
-    rig.start(more={"QUEUE_SHORT": "1"})
+    rig.start(more={"TORTURE_SHORT": "1"})
     finish(rig)
 
 
@@ -144,7 +144,7 @@ def test_on_a_full_disk_puts_are_refused_and_results_wait_for_room(rig: Rig, shi
     rig.put_alone("quick", 5)
     rig.wait(lambda: rig.count(DONE) == 12, "it does not go on")
     rig.kill()
-    rig.start(more={"QUEUE_SHORT": "1"})
+    rig.start(more={"TORTURE_SHORT": "1"})
     finish(rig)
     assert {task.fence for task in rig.tasks() if task.service != "lengthy_apart"} == {1}
 

@@ -17,6 +17,9 @@ from raptor.testing.checker.violation import Violation
 TROUBLES = ("kill", "freeze", "partition", "outage")
 """Faults after which a node may have lost what it ran."""
 
+HOLDS = ("freeze", "partition", "outage")
+"""Faults during which a node does nothing, and goes on when they are over."""
+
 MOMENT_S = 1e-3
 """How far sums of times may be off."""
 
@@ -62,6 +65,9 @@ class Facts:
         self.revived = {command.task for command in self.commands("revive")}
         self.cancelled = {command.task for command in self.commands("cancel")}
         self.faults = _all_faults(history)
+        for runs in self.of_task.values():
+            if any(map(self.is_belated, runs)):
+                runs.sort(key=lambda run: run.start.fence)
         steps = [fault for fault in self.faults if fault.what == "step"]
         self._steps = [fault.at for fault in steps]
         self._offsets = [0.0, *accumulate(fault.by for fault in steps)]
@@ -88,7 +94,7 @@ class Facts:
     def end_of(self, fault: Fault) -> float:
         if fault.until is not None:
             return fault.until
-        return self.read if fault.what in ("freeze", "partition", "outage") else fault.at
+        return self.read if fault.what in HOLDS else fault.at
 
     def troubles(self, life: int, since: float, until: float, whats: Iterable[str] = TROUBLES) -> list[Fault]:
         """The faults that met a life within a time."""
@@ -98,9 +104,24 @@ class Facts:
             if fault.what in whats and fault.life in (None, life) and fault.at <= until and self.end_of(fault) >= since
         ]
 
+    def since(self, execution: Execution) -> float:
+        """When its node may have decided to start it: one that stood still after that says so when it wakes."""
+        life, since = execution.start.life, execution.start.at
+        while held := [
+            fault.at
+            for fault in self.troubles(life, since - self.bounds.late_s, execution.start.at, HOLDS)
+            if fault.at < since
+        ]:
+            since = min(held)
+        return since
+
+    def is_belated(self, execution: Execution, since: float = math.inf) -> bool:
+        """Whether its node stood still before it began, from that time on, and others may have run it meanwhile."""
+        return self.bounds.shared and self.since(execution) < min(execution.start.at, since)
+
     def is_lost(self, execution: Execution, by: float) -> bool:
         """Whether its node may have lost it by then, be it that its end was not recorded yet."""
-        return bool(self.troubles(execution.start.life, execution.start.at, by))
+        return bool(self.troubles(execution.start.life, self.since(execution), by))
 
     def is_late(self, at: float) -> bool:
         """Whether the store was, or had just been, out of reach for somebody."""
@@ -121,6 +142,19 @@ class Facts:
         timeout_s = self.declared(start.service).timeout_s
         is_over = timeout_s is not None and until >= start.at + timeout_s - MOMENT_S
         return is_over or bool(self.troubles(start.life, start.at, until, ["child"]))
+
+    def has_died(self, execution: Execution | None, since: float | None, by: float | None) -> bool:
+        """Whether a process of its own may have ended with it, between its take and its verdict.
+
+        It may have been killed before it could say that it began, or when it had said that all was well.
+        """
+        begun = -math.inf if since is None or self.is_stepped else since
+        return any(
+            fault.what == "child"
+            and begun <= fault.at <= self.by(by)
+            and (execution is None or execution.start.life == fault.life)
+            for fault in self.faults
+        )
 
     def is_over(self, execution: Execution, by: float) -> bool:
         """Whether a run of which nothing was heard is over all the same."""

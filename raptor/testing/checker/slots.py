@@ -29,6 +29,7 @@ def judge_slots(facts: Facts, plans: Plans) -> Iterator[Violation]:
             of_slot[run.start.planned, facts.epoch(run.start.at)].append(run)
         yield from _too_soon(facts, plans, name, [tries[0] for tries in of_slot.values()])
         for (planned, _), tries in of_slot.items():
+            tries.sort(key=facts.since)
             yield from _wrong_tries(facts, f"{name} for {planned}", tries, recorded)
         yield from _unwanted(facts, name, runs)
     for name, runs in facts.of_scheduler.items():
@@ -42,7 +43,11 @@ def overlaps(facts: Facts, subject: str, runs: Sequence[Execution]) -> Iterator[
     """Two runs at a time of what runs once at a time, unless the node of the first had lost it."""
     for before, run in pairwise(runs):
         is_lost = facts.is_lost(before, run.start.at)
-        if before.over < run.begun or (is_lost and (before.end is None or facts.bounds.shared)):
+        if (
+            facts.is_belated(run)
+            or before.over < run.begun
+            or (is_lost and (before.end is None or facts.bounds.shared))
+        ):
             continue
         if before.end is None and facts.is_over(before, run.start.at):
             continue
@@ -150,7 +155,8 @@ def _after_images(facts: Facts) -> Iterator[Violation]:
                 continue
             for run in facts.of_service.get(known.start.service, ()):
                 is_same = (run.start.scheduler, run.start.planned) == (known.start.scheduler, known.start.planned)
-                if is_same and run.begun >= image.seen and facts.epoch(run.start.at) == facts.epoch(known.start.at):
+                is_later = run.begun >= image.seen and not facts.is_belated(run, image.at)
+                if is_same and is_later and facts.epoch(run.start.at) == facts.epoch(known.start.at):
                     text = f"run {run.start.run} for {run.start.planned}, whose success was recorded by {image.at}"
                     yield Violation("repeated", run.start.service, text)
 

@@ -85,7 +85,7 @@ def _after_images(facts: Facts) -> Iterator[Violation]:
             first.setdefault(id, image)
     for id, image in first.items():
         for run in facts.of_task.get(id, ()):
-            if run.begun >= image.seen and id not in facts.revived:
+            if run.begun >= image.seen and id not in facts.revived and not facts.is_belated(run, image.at):
                 text = f"it had ended by {image.at}, and ran in life {run.start.life}"
                 yield Violation("repeated", f"task {id}", text)
     for image in facts.history.images:
@@ -131,12 +131,12 @@ def _wrong_end(facts: Facts, task: Kept, runs: Sequence[Execution]) -> Iterator[
         yield from _wrong_cancel(facts, task, last, asked)
     elif task.reason == "failed":
         is_failed = ended == "fail" or asked == "retry" or (last is not None and facts.is_broken_off(last, facts.read))
-        if not is_failed:
+        if not is_failed and not facts.has_died(last, task.started, task.ended):
             yield "unfounded", f"dead, and its run {task.fence} says {asked or ended}"
     elif task.reason == "lapsed":
         if last is not None and not facts.is_lost(last, facts.by(task.ended)):
             yield "unfounded", f"lapsed, and life {last.start.life} was not disturbed"
-    elif task.reason == "poison" and not (last is not None and facts.is_broken_off(last, facts.read)):
+    elif task.reason == "poison" and not facts.has_died(last, task.started, task.ended):
         yield "unfounded", f"poison, and its run {task.fence} says {asked or ended}"
     if task.state is State.DEAD and task.reason in ("failed", "lapsed") and task.attempts < (task.max_attempts or 0):
         yield "attempts", f"{task.reason} after {task.attempts} attempts of {task.max_attempts}"
@@ -160,10 +160,10 @@ def _wrong_tries(facts: Facts, task: Kept, runs: Sequence[Execution]) -> Iterato
     yield from _wrong_count(task, runs)
     if len(task.history) >= LIVES or facts.is_stepped:
         return  # some are forgotten, or their times say nothing
-    before = [run for run in runs if not _is_last(task, run)]
+    before = [run for run in runs if not _is_last(facts, task, run)]
     place = 0
     for run in before:
-        found = next((at for at in range(place, len(task.history)) if _holds(task.history[at], run)), None)
+        found = _place(facts, task, run, place)
         if found is None:
             yield "unaccounted", f"run {run.start.fence} of life {run.start.life} is in no try of the row"
             continue
@@ -178,11 +178,11 @@ def _wrong_tries(facts: Facts, task: Kept, runs: Sequence[Execution]) -> Iterato
         yield from _wrong_try(facts, past, None)
 
 
-def _is_last(task: Kept, run: Execution) -> bool:
+def _is_last(facts: Facts, task: Kept, run: Execution) -> bool:
     """Whether a run is the one that goes on, or that ended its task: it is in no try."""
     if run.start.fence < task.fence or task.state is State.READY:
         return False
-    return task.state is not State.CANCELLED or not any(_holds(past, run) for past in task.history)
+    return task.state is not State.CANCELLED or _place(facts, task, run, 0) is None
 
 
 def _wrong_count(task: Kept, runs: Sequence[Execution]) -> Iterator[tuple[Kind, str]]:
@@ -196,8 +196,15 @@ def _wrong_count(task: Kept, runs: Sequence[Execution]) -> Iterator[tuple[Kind, 
         yield "attempts", f"{task.attempts} attempts, for {failed + is_failure} that failed or lapsed"
 
 
-def _holds(past: Try, run: Execution) -> bool:
-    return (past.end if past.start is None else past.start) <= run.start.shown <= past.end
+def _place(facts: Facts, task: Kept, run: Execution, first: int) -> int | None:
+    """Which try of the row a run is: the one it began in, or, of a node that stood still before, began after."""
+    begun = [past.end if past.start is None else past.start for past in task.history]
+    ends = [past.end for past in task.history]
+    for since in (run.start.shown, facts.since(run)):
+        for at in range(first, len(task.history)):
+            if begun[at] <= run.start.shown and since <= ends[at]:
+                return at
+    return None
 
 
 def _wrong_try(facts: Facts, past: Try, run: Execution | None) -> Iterator[tuple[Kind, str]]:
@@ -210,7 +217,7 @@ def _wrong_try(facts: Facts, past: Try, run: Execution | None) -> Iterator[tuple
             yield "unfounded", f"run {run.start.fence} lapsed, and life {run.start.life} was not disturbed"
     elif past.verdict == "retry":
         is_failed = what == "fail" or asked == "retry" or (run is not None and facts.is_broken_off(run, facts.read))
-        if not is_failed:
+        if not is_failed and not facts.has_died(run, past.start, past.end):
             yield "unfounded", f"a try that failed, and its run says {asked or what}"
     elif past.verdict == "again" and what not in ("nothing", "cut") and asked != "again":
         yield "unfounded", f"a try that was broken off, and its run says {asked or what}"

@@ -1,0 +1,255 @@
+"""The nemesis: does to nodes, to the processes of their services and to the server what the plan says, and logs it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from glob import glob
+from pathlib import Path
+from typing import Protocol
+
+from raptor.clock import Clock
+from raptor.testing.checker.history import Fault
+from raptor.testing.torture.lives import Lived, Lives
+from raptor.testing.torture.node import Place
+from raptor.testing.torture.plan import Plan, choose, named_point
+
+GRACE_S = 5.0  # what an orderly stop may take beyond its own grace
+POINT_S = 0.8  # until a named point is passed, or will not be
+CHILD_S = 1.5  # until a service has a process of its own
+POLL_S = 0.01
+AGAIN_S = 0.2  # before one that could not start is started again
+TAIL = 300  # characters of a log
+MOST = 5  # complaints about nodes, before a round is given up
+
+
+class Server(Protocol):
+    """A database server that is ours to kill."""
+
+    def kill(self) -> None: ...
+
+    def start(self) -> None: ...
+
+
+class Nemesis:
+    """There is a node at each place; `seen` is told of each life that was killed."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        lives: Lives,
+        places: Sequence[Place],
+        clock: Clock,
+        seen: Callable[[Lived], Awaitable[None]],
+        server: Server | None = None,
+    ) -> None:
+        self.faults: list[Fault] = []
+        self.counts: Counter[str] = Counter()
+        self.complaints: list[str] = []
+        self._plan = plan
+        self._lives = lives
+        self._places = places
+        self._clock = clock
+        self._seen = seen
+        self._server = server
+        self._nodes: dict[int, Lived] = {}
+        self._outages: list[tuple[float, float]] = []
+
+    async def torment(self, enough: Callable[[], bool]) -> None:
+        """Until it is enough; then every node has begun anew, undisturbed."""
+        self._enough = lambda: enough() or self._is_hopeless
+        await self._begin(0).ready.wait()  # who comes first says what is to run
+        await self._kill(self._nodes[0])
+        haunts = [self._haunt(number) for number in range(len(self._places))]
+        if self._server is not None:
+            haunts.append(self._haunt_server(self._server))
+        await asyncio.gather(*haunts)
+        await asyncio.gather(*(self._settle(number) for number in self._nodes))
+
+    async def stop(self) -> None:
+        """An orderly end of all."""
+        await asyncio.gather(*(self._term(lived) for lived in self._nodes.values() if not lived.over.is_set()))
+
+    # A node
+
+    async def _haunt(self, number: int) -> None:
+        rng = random.Random(f"{self._plan.seed} {number}")
+        while not self._enough():
+            deed = choose(self._plan, rng)
+            env = {"RAPTOR_FAULT": named_point(rng)} if deed == "point" else {}
+            lived = self._begin(number, env)
+            if rng.random() < 0.8:  # else perhaps while it starts
+                await lived.ready.wait()
+            while not lived.over.is_set() and not self._enough():
+                await self._do(deed, lived, rng)
+                deed = choose(self._plan, rng)
+            if not lived.over.is_set() and "RAPTOR_FAULT" in env:
+                await self._kill(lived)
+            if not lived.over.is_set():
+                return
+            if rng.random() < 0.05:
+                await self._clock.sleep(rng.uniform(0.1, 1.5))
+
+    async def _settle(self, number: int) -> None:
+        """Have it run, now that nobody disturbs it."""
+        lived = self._nodes[number]
+        while True:
+            if lived.over.is_set():
+                lived = self._begin(number)
+            await lived.ready.wait()
+            if not lived.over.is_set() or self._is_hopeless:
+                return
+            await self._judge_end(lived)
+
+    @property
+    def _is_hopeless(self) -> bool:
+        """Whether nodes end by themselves again and again."""
+        return len(self.complaints) >= MOST
+
+    def _begin(self, number: int, env: dict[str, str] | None = None) -> Lived:
+        self._nodes[number] = lived = self._lives.begin(self._places[number], env)
+        return lived
+
+    async def _do(self, deed: str, lived: Lived, rng: random.Random) -> None:
+        wait_s = rng.expovariate(1 / self._plan.mean_s)
+        match deed:
+            case "point":
+                await self._within(lived, POINT_S)
+                await self._kill(lived)
+            case "child" | "both":
+                await self._kill_child(lived, rng, both=deed == "both")
+            case "stop":
+                if not await self._within(lived, wait_s):
+                    await self._freeze(lived, rng)
+            case "term":
+                if not await self._within(lived, wait_s) and lived.ready.is_set():
+                    await self._term(lived)
+            case _:
+                await self._within(lived, wait_s)
+                await self._kill(lived)
+
+    async def _within(self, lived: Lived, seconds: float) -> bool:
+        """Whether it ends by itself in that time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await lived.over.wait()
+        except TimeoutError:
+            return False
+        await self._judge_end(lived)
+        return True
+
+    async def _judge_end(self, lived: Lived) -> None:
+        """It ended by itself: at a named point, or because it could not start without a server."""
+        if lived.code == -signal.SIGKILL:
+            return
+        if lived.was_ready or not self._was_down(lived):
+            self._complain(lived, "ended by itself")
+        await self._clock.sleep(AGAIN_S)
+
+    def _was_down(self, lived: Lived) -> bool:
+        ended = self._clock.now() if lived.ended is None else lived.ended
+        return any(at <= ended and until >= lived.began for at, until in self._outages)
+
+    async def _kill(self, lived: Lived) -> None:
+        self._lives.signal(lived, signal.SIGKILL)
+        await lived.over.wait()
+        if lived.code == -signal.SIGKILL:
+            assert lived.ended is not None
+            self.faults.append(Fault(what="kill", at=lived.ended, life=lived.life))
+            self.counts["kills"] += 1
+            await self._seen(lived)
+        else:
+            await self._judge_end(lived)
+
+    async def _kill_child(self, lived: Lived, rng: random.Random, *, both: bool) -> None:
+        """That of an isolated service, once there is one."""
+        end, found = self._clock.monotonic() + CHILD_S, list[int]()
+        while not lived.over.is_set() and not (found := children(lived.pid)):
+            if self._clock.monotonic() > end:
+                return
+            await asyncio.sleep(POLL_S)
+        if lived.over.is_set():
+            return
+        await self._clock.sleep(rng.uniform(0, 0.3))  # it imports, or runs
+        at = self._clock.now()
+        if kill_child(rng.choice(found), lived.pid):
+            self.faults.append(Fault(what="child", at=at, life=lived.life))
+            self.counts["children"] += 1
+        if both:
+            await self._kill(lived)
+
+    async def _freeze(self, lived: Lived, rng: random.Random) -> None:
+        at = self._clock.now()
+        self._lives.signal(lived, signal.SIGSTOP)
+        await self._clock.sleep(rng.uniform(*self._plan.stop_s))
+        self._lives.signal(lived, signal.SIGCONT)
+        self.faults.append(Fault(what="freeze", at=at, until=self._clock.now(), life=lived.life))
+        self.counts["stops"] += 1
+
+    async def _term(self, lived: Lived) -> None:
+        self._lives.signal(lived, signal.SIGTERM)
+        self.counts["terms"] += 1
+        place = lived.work
+        assert isinstance(place, Place)
+        try:
+            async with asyncio.timeout(place.grace_s + GRACE_S):
+                await lived.over.wait()
+        except TimeoutError:
+            self._complain(lived, f"did not stop within {place.grace_s + GRACE_S} s of SIGTERM")
+            await self._kill(lived)
+            return
+        if lived.code != 0:
+            self._complain(lived, "stopped")
+
+    # The server
+
+    async def _haunt_server(self, server: Server) -> None:
+        rng = random.Random(f"{self._plan.seed} server")
+        while not self._enough():
+            await self._clock.sleep(self._plan.server_s + rng.expovariate(1.0))
+            at = self._clock.now()
+            self._outages.append((at, math.inf))
+            await self._clock.offload(server.kill)
+            await self._clock.sleep(rng.choice((0.0, 0.0, 0.5)))
+            await self._clock.offload(server.start)
+            self._outages[-1] = at, self._clock.now()
+            self.faults.append(Fault(what="outage", at=at, until=self._clock.now()))
+            self.counts["server_kills"] += 1
+
+    def _complain(self, lived: Lived, what: str) -> None:
+        said = lived.log.read_text(errors="replace").split("\n") if lived.log.exists() else []
+        last = next((line for line in reversed(said) if line.strip()), "")
+        self.complaints.append(f"life {lived.life} {what} with {lived.code}: {last[:TAIL]}")
+
+
+def children(pid: int | None) -> list[int]:
+    """Processes of isolated services of a node. Where there is no /proc nobody is found."""
+    found: list[int] = []
+    for file in glob(f"/proc/{pid}/task/*/children"):
+        try:
+            found += map(int, Path(file).read_text().split())
+        except OSError:
+            continue
+    return found
+
+
+def kill_child(pid: int, parent: int | None) -> bool:
+    """Whether it was still a child of the node: no stranger is killed."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if pid not in children(parent):
+            return False
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
