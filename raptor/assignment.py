@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -21,7 +22,7 @@ class Assignment:
     """Tasks that one run is for: a single one, but for a batch handler."""
 
     __slots__ = (
-        "desk", "each", "gone", "lane", "queue", "resources", "run", "service", "tasks", "unwanted", "values"
+        "desk", "each", "gone", "lane", "lease", "queue", "resources", "run", "service", "tasks", "unwanted", "values"
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +42,7 @@ class Assignment:
         self.resources = resources
         self.each: list[tuple[Result, Verdict]] | None = None  # what became of each of a batch
         self.lane: Lane | None = None  # what to cancel
+        self.lease = tasks[0].lease or math.inf  # until when it is ours, for sure
         self.unwanted: frozenset[int] = NONE  # cancelled by command: their results are dropped
         self.gone: frozenset[int] = NONE  # those, and whose lease is another's
 
@@ -48,6 +50,8 @@ class Assignment:
         self.lane = lane
         if self.gone:
             self._end_if_all_gone()
+        if self.desk.now() > self.lease:  # it waited for a store that did not answer: it may be another's by now
+            lane.cancel()
         task = self.tasks[0]
         return Context(
             run_id=self.run,

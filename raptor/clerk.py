@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from raptor.assignment import Assignment
 from raptor.clock import Clock
 from raptor.durably import Durably
+from raptor.errors import NotWritten
 from raptor.events import Events
 from raptor.faults import point
 from raptor.settlement import move
@@ -37,6 +38,7 @@ class Clerk:
         self._page: Page | None = None  # that is open
         self._last: Page | None = None
         self._writing: set[asyncio.Task[None]] = set()
+        self._late: set[asyncio.Future[None]] = set()  # pages that could not be written at once
 
     def enter(self, ended: Iterable[Ended]) -> asyncio.Future[None]:
         """Have them recorded; -> when they are, with all that are written together.
@@ -54,6 +56,11 @@ class Clerk:
         """Wait until the store was asked to write what has ended: what is asked of it next shares that commit."""
         if self._last is not None and not self._last.handed_in.done():
             await self._last.handed_in
+
+    async def caught_up(self) -> None:
+        """Wait until what could not be recorded is: whoever takes more before that has more than the lanes hold."""
+        while self._late:
+            await asyncio.wait(self._late)
 
     def tell_started(self, units: Iterable[Assignment]) -> None:
         if self._events.heard("task_started"):
@@ -81,10 +88,15 @@ class Clerk:
         # All of them end now, not one by one: what is written alike is written together.
         now, keep_done = self._clock.now(), self._workshop.keep_done
 
-        def write() -> Awaitable[frozenset[int]]:
+        async def write() -> frozenset[int]:
             if not handed_in.done():
                 handed_in.set_result(None)
-            return self._store.settle(moves, now=now)
+            try:
+                return await self._store.settle(moves, now=now)
+            except NotWritten:
+                self._late.add(recorded)
+                recorded.add_done_callback(self._late.discard)
+                raise
 
         point("before_settle")
         try:

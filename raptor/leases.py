@@ -85,9 +85,13 @@ class Leases:
         await first_of(self._clock.sleep(seconds), self._changed.wait(), *left)
 
     async def _renew(self, lease_s: float) -> None:
-        holds = [Hold(task.id, task.fence) for unit in set(self._running.values()) for task in unit.tasks]
+        units = set(self._running.values())
+        holds = [Hold(task.id, task.fence) for unit in units for task in unit.tasks]
         if holds:
-            held = await self._store.extend(holds, until=self._clock.now() + lease_s)
+            until = self._clock.now() + lease_s
+            held = await self._store.extend(holds, until=until)
+            for unit in units:
+                unit.lease = max(unit.lease, until)
             self._unwanted(held.unwanted)
             self._lost(held.stale)
 

@@ -27,7 +27,7 @@ from raptor.runners import Desk
 from raptor.runners.functions import name_of
 from raptor.service import Service
 from raptor.settlement import CANCELLED, is_late, plan_of
-from raptor.state.base import Bell, Query, Want
+from raptor.state.base import Bell, Query, Taken, Want
 from raptor.tally import Tally
 from raptor.task import Again, Dead, Ended, Outcome, Result, Skipped, Task, Verdict
 from raptor.workshop import Workshop
@@ -80,7 +80,7 @@ class Queue:
             wants = self._wants(room)
             if not wants:
                 await self._sleep()
-            elif units := await self._take(wants, room, now):
+            elif units := await self._take(wants, room):
                 return units
         return []
 
@@ -180,14 +180,14 @@ class Queue:
         """How many more units it may fill."""
         return 1_000_000 if line.processors is None else line.processors - self._busy[line.name]
 
-    async def _take(self, wants: Sequence[Want], room: int, now: float) -> list[Assignment]:
+    async def _take(self, wants: Sequence[Want], room: int) -> list[Assignment]:
         horizon = self._horizon
         # Before the question: whatever is put meanwhile makes it hot again.
         horizon.hot.difference_update(want.queue for want in wants if not want.suspects)
         horizon.doubtful.difference_update(want.queue for want in wants if want.suspects)
         await self._clerk.handed_in()
         point("before_take")
-        taken = await self._clerk.durably(lambda: self._store.take(wants, owner=self._workshop.owner, now=now))
+        taken, now = await self._clerk.durably(lambda: self._ask_for(wants))
         point("after_take")
         self._workshop.held.update(task.id for task in taken.tasks)
         counts = Counter((task.queue, task.suspect) for task in taken.tasks)
@@ -203,6 +203,12 @@ class Queue:
         except BaseException:
             self._workshop.held.difference_update(task.id for task in taken.tasks)  # to be taken back
             raise
+
+    async def _ask_for(self, wants: Sequence[Want]) -> tuple[Taken, float]:
+        """What the store gives, and when: after an outage that is another time, and the lease begins then."""
+        await self._clerk.caught_up()
+        now = self._clock.now()
+        return await self._store.take(wants, owner=self._workshop.owner, now=now), now
 
     async def _assign(self, tasks: Sequence[Task], room: int, now: float) -> list[Assignment]:
         """Units of them; what can never run ends here, alone."""

@@ -39,6 +39,7 @@ class Door:
         self.image = image
         self.calls: list[str] = []
         self.failing = False
+        self.refused: set[str] = set()  # verbs that fail, where not all do
         self.cut = False
 
     def __getattr__(self, name: str) -> Any:
@@ -49,7 +50,8 @@ class Door:
         async def through(*args: Any, **kwargs: Any) -> Any:
             await asyncio.sleep(0)
             self.calls.append(name)
-            if self.failing and name in ("put", "take", "settle", "extend", "save", "record"):
+            fails = self.failing and name in ("put", "take", "settle", "extend", "save", "record")
+            if fails or name in self.refused:
                 raise NotWritten("full", "the image", "no space left on it")
             if self.cut:
                 await asyncio.Future()

@@ -6,6 +6,7 @@ import pytest
 
 from raptor.rows import Line
 from raptor.service import Service
+from raptor.state.base import Query
 from raptor.task import State
 from tests.designs.queue_world import Process, QueueWorld, deadly
 from tests.designs.world import TEN
@@ -96,6 +97,56 @@ async def test_a_result_that_comes_too_late_is_refused_recorded_and_told(queues:
     assert len(refused) == 1
     (line,) = await queues.image.history("work")
     assert (line.id, line.info[:7]) == (f"{handle.id}.1", "refused")
+
+
+async def test_what_is_taken_after_an_outage_has_its_whole_lease(queues: QueueWorld) -> None:
+    queues.share()
+    queues.service(takes=200.0)
+    node = await queues.boot(processors=1)
+    await queues.boot(processors=1)
+    for process in queues.processes:
+        process.door.refused = {"take"}
+    handle = await node.put("work")
+    await queues.until(100)
+    node.door.refused.clear()
+    await queues.until(110)
+    task = await queues.task(handle.id)
+    assert task.started is not None
+    assert task.lease is not None
+    assert (task.state, task.started >= TEN + 100, task.lease >= TEN + 160) == (State.TAKEN, True, True)
+
+
+async def test_after_a_failed_write_no_more_is_taken_than_the_lanes_hold(queues: QueueWorld) -> None:
+    queues.share()
+    queues.service(takes=lambda data: 10.0)
+    node = await queues.boot(processors=2)
+    await node.put_many("work", range(6))
+    await queues.until(5)
+    node.door.refused = {"settle", "take"}
+    await queues.until(11)
+    node.door.refused = {"settle"}
+    await queues.until(50)
+    assert len(await queues.image.find(Query(states=(State.TAKEN,)))) == 2
+    node.door.refused.clear()
+    await queues.until(100)
+    assert len(queues.seen) == 6
+
+
+async def test_what_was_taken_does_not_start_once_its_lease_is_over(queues: QueueWorld) -> None:
+    queues.share()
+    queues.service(takes=lambda data: 10.0)
+    hung = await queues.boot(processors=1)
+    handles = [await hung.put("work", n) for n in range(2)]
+    await queues.until(5)
+    hung.door.refused = {"settle", "extend"}  # the second is taken, and starts when the first is recorded
+    await queues.until(15)
+    assert [(await queues.task(handle.id)).state for handle in handles] == [State.TAKEN] * 2
+    await queues.boot(processors=1)
+    await queues.until(190)
+    hung.door.refused.clear()
+    await queues.until(300)
+    assert [(await queues.task(handle.id)).state for handle in handles] == [State.DONE] * 2
+    assert [one.data for one in queues.seen].count(1) == 1
 
 
 async def test_a_run_whose_lease_is_lost_is_ended(queues: QueueWorld) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -45,7 +46,10 @@ def settings(place: Place) -> Config:
         "home": place.home, "store": place.store, "worker.processors": LANES, "retention.age": "30d",
         "retention.keep": 1_000_000, "retention.tasks": "30d",
     }  # fmt: skip
-    return Config.load(flags) if place.own is None else own.settings(place.own, flags)
+    if place.own is not None:
+        return own.settings(place.own, flags)
+    # Neither a project that this happens to be in nor the user's settings have a say.
+    return Config.load({**flags, "config": os.devnull}, environ={}, user_file=Path(os.devnull))
 
 
 async def _live(place: Place, ready: Callable[[], None]) -> int:
