@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from raptor.due import rounded
 from raptor.errors import AlreadyRunning, NotWritten, RaptorError, RefusedState, StartFailed
 from raptor.rows import ServiceTiming
 from raptor.task import ENDED, State
@@ -161,7 +162,7 @@ class Drive:
         while not world.up:
             await asyncio.sleep(1.0)
         one, at = self._rng.choice(world.up), world.at
-        due = None if "step" in self.plan.troubles else one.clock.now() + order.get("in_", 0.0)
+        due = None if "step" in self.plan.troubles else rounded(one.clock.now() + order.get("in_", 0.0))
         command = Command(what="put", at=at, service=order["service"], due=due)
         try:
             handle = await world.ask(one, lambda: one.put(**order))

@@ -22,9 +22,16 @@ class Rules:
         self._runs: set[str] = set()
         self._tasks: dict[int, int] = {}  # the fence of the last run that began
         self._settled: set[tuple[int, int]] = set()
-        self._owners: dict[int, str] = {}  # of tasks that are taken
+        self.owners: dict[int, str] = {}  # of tasks that are taken
 
     # Writes
+
+    def before(self, verb: str, args: tuple[Any, ...]) -> None:
+        """A result that is handed in holds no lane up: its successor may be taken meanwhile, and starts when it is
+        written. It may be taken before, if the first try to write the result fails."""
+        if verb == "settle":
+            for move in args[0]:
+                self.owners.pop(move.id, None)
 
     def after(self, living: Living, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any], answer: Any) -> None:
         match verb:
@@ -54,13 +61,13 @@ class Rules:
 
     def _taken(self, owner: str, answer: Any) -> None:
         for task in answer.tasks:
-            self._owners[task.id] = owner
-        held = sum(one == owner for one in self._owners.values())
+            self.owners[task.id] = owner
+        held = sum(one == owner for one in self.owners.values())
         if held > self._world.lanes:
             self._world.violated(f"{held} tasks are taken by {owner}, for {self._world.lanes} lanes")
 
     def _settle(self, id: int, fence: int) -> None:
-        self._owners.pop(id, None)
+        self.owners.pop(id, None)
         if (id, fence) in self._settled:
             self._world.violated(f"task {id}: the result of run {fence} was accepted twice")
         self._settled.add((id, fence))
