@@ -103,7 +103,8 @@ class Plans:
         name = self._schedulers.get(service)
         commands = [] if name is None else self._defined[name]
         if paused:
-            return any(one.at <= by and service in _definition(one).paused_services for one in commands)
+            held = (_definition(one) for one in commands if one.at <= by)
+            return any(one.paused or service in one.paused_services for one in held)
         return any(
             one.at <= by and service not in {entry.name for entry in _definition(one).services} for one in commands
         )

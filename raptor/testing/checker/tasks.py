@@ -15,6 +15,9 @@ from raptor.testing.checker.violation import Kind, Violation
 JUDGED = ("failed", "lapsed", "poison")
 """Reasons of a dead task that Raptor itself gave after a run."""
 
+MOMENT_S = 1e-6
+"""Due times are whole microseconds."""
+
 
 def judge_tasks(facts: Facts) -> Iterator[Violation]:
     tasks = facts.history.dump.tasks
@@ -70,7 +73,7 @@ def _early(facts: Facts) -> Iterator[Violation]:
                 early_s = run.start.planned - run.start.shown
                 yield Violation("early", f"task {id}", f"run {run.start.fence} began {early_s} s early")
         due = earliest.get(id)
-        if due is not None and runs[0].start.planned < due:
+        if due is not None and runs[0].start.planned < due - MOMENT_S and id not in facts.revived:
             yield Violation("early", f"task {id}", f"it was put for {due}, and ran for {runs[0].start.planned}")
 
 
@@ -100,7 +103,7 @@ def _series(facts: Facts) -> Iterator[Violation]:
         if task.timing is not None and task.parent is not None:
             following[task.parent] += 1
             end = ends.get(task.parent)
-            if end is not None and task.due < end - 1e-6:
+            if end is not None and task.due < end - MOMENT_S:
                 text = f"its successor {task.id} is due at {task.due}, before its end at {end}"
                 yield Violation("series", f"task {task.parent}", text)
     for task in tasks:
@@ -210,7 +213,7 @@ def _excess(facts: Facts) -> Iterator[Violation]:
     extra = 0
     for task in facts.history.dump.tasks:
         costly = sum(past.info != LAPSED.info for past in task.history)
-        if len(task.history) < LIVES:
+        if len(task.history) < LIVES and task.id not in facts.revived:
             extra += max(0, len(facts.of_task.get(task.id, ())) - 1 - costly)
     if extra > facts.cost * facts.bounds.lanes:
         text = f"{extra} runs too many, for {facts.cost} disturbances of {facts.bounds.lanes} lanes"
