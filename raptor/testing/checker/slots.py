@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from raptor.testing.checker.facts import Execution, Facts
-from raptor.testing.checker.plans import Plan, Plans
+from raptor.testing.checker.plans import Plans
 from raptor.testing.checker.violation import Violation
 
 MOMENT_S = 1e-6
@@ -18,12 +18,14 @@ def judge_slots(facts: Facts, plans: Plans) -> Iterator[Violation]:
     for name, runs in facts.of_service.items():
         yield from overlaps(facts, name, runs)
         of_slot: dict[tuple[float, int], list[Execution]] = defaultdict(list)
+        tried: set[float] = set()
         for run in runs:
             if run.start.scheduler is None:
                 continue
-            if run.start.shown < run.start.planned and not facts.was_set_back(run.start):
-                early_s = run.start.planned - run.start.shown
+            early_s = run.start.planned - run.start.shown
+            if early_s > 0 and run.start.planned not in tried and not facts.was_set_back(run.start):
                 yield Violation("early", name, f"run {run.start.run} began {early_s} s before its slot")
+            tried.add(run.start.planned)  # its next run may be early by a clock that was set back
             of_slot[run.start.planned, facts.epoch(run.start.at)].append(run)
         yield from _too_soon(facts, plans, name, [tries[0] for tries in of_slot.values()])
         for (planned, _), tries in of_slot.items():
@@ -53,8 +55,10 @@ def _wrong_tries(
 ) -> Iterator[Violation]:
     """All runs for one slot: the first, and those that the end of the one before explains."""
     service = facts.declared(tries[0].start.service)
-    if tries[0].start.attempt != 1 and not facts.troubles(tries[0].start.life, 0.0, tries[0].start.at, ["child"]):
-        yield Violation("attempts", subject, f"its first run was attempt {tries[0].start.attempt}")
+    first = tries[0].start
+    is_moved = facts.epoch(first.at) > 0  # by a step of the clock, with the tries before it
+    if first.attempt != 1 and not is_moved and not facts.troubles(first.life, 0.0, first.at, ["child"]):
+        yield Violation("attempts", subject, f"its first run was attempt {first.attempt}")
     for place, (before, run) in enumerate(pairwise(tries)):
         told, last = run.start.attempt, before.start.attempt
         has_failed = before.what == "fail" or facts.is_broken_off(before, run.start.at)
@@ -117,19 +121,18 @@ def _disorder(plans: Plans, scheduler: str, runs: Sequence[Execution]) -> Iterat
         was_due = run.start.planned <= before.start.planned or (
             run.start.cycle and run.start.cycle == before.start.cycle
         )
-        if second.position < first.position and is_plain and was_due and not _hindered(plans, first, before, run):
+        if second.position < first.position and is_plain and was_due and not _hindered(plans, before, run):
             text = f"{before.start.service} ran before {run.start.service}, which was due and stands before it"
             yield Violation("order", f"scheduler {scheduler}", text)
 
 
-def _hindered(plans: Plans, plan: Plan, before: Execution, run: Execution) -> bool:
+def _hindered(plans: Plans, before: Execution, run: Execution) -> bool:
     """Whether the one that came later could not run with the other: it ran by hand, or somebody was disturbed."""
     own = plans.facts.of_service.get(run.start.service, [])
     by_hand = any(
-        one.start.scheduler is None and one.start.at <= run.start.at and one.until >= run.start.planned - plan.offset
-        for one in own
+        one.start.scheduler is None and one.start.at <= run.start.at and one.until >= run.start.planned for one in own
     )
-    return by_hand or plans.is_disturbed(before.start.planned - plan.offset, run.start.at)
+    return by_hand or plans.is_disturbed(before.start.planned, run.start.at)
 
 
 def _after_images(facts: Facts) -> Iterator[Violation]:
