@@ -66,6 +66,24 @@ async def test_a_service_that_must_not_run_twice_is_skipped_at_the_take_over(man
     assert [(line.name, line.node) for line in many.lines] == [("once", "one"), ("then", "two")]
 
 
+async def test_a_service_that_must_not_run_twice_is_skipped_even_if_its_right_is_held_for_a_while(many: ManyWorld) -> None:
+    many.service("once", takes=10.0, on_crash="skip")
+    many.service("then")
+    one = await many.start("one", "once", "then")
+    await many.start("two")
+    await many.until(4)
+    await many.crash(one)
+    # As if the heartbeat of one that was cut off had come just after its scheduler was taken over.
+    now = many.clock.now() + BEAT_S + 0.001
+    taken = await many.image.claim(["service:once"], owner="late", now=now, lease_s=30.0)
+    assert taken["service:once"].owner == "late"
+    await many.until(30)
+    assert [(line.name, line.node) for line in many.lines] == [("once", "one")]
+    await many.until(60)
+    assert [(line.name, line.node) for line in many.lines] == [("once", "one"), ("then", "two")]
+    assert [slot.reason for slot in await many.image.slots("once", since=0, until=now)] == ["interrupted"]
+
+
 async def test_an_orderly_end_hands_over_within_a_heartbeat(many: ManyWorld) -> None:
     many.service("work", takes=2.0)
     one = await many.start("one", "work", interval="10s")
