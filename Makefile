@@ -83,6 +83,10 @@ torture: $(VENV)/.test ## Kill nodes in mid-cycle and among their tasks, and Pos
 	    tests/system/test_kill_cycle.py tests/system/test_kill_queue.py \
 	    tests/system/test_kill_nodes.py tests/system/test_kill_owner.py $(ARGS)
 
+.PHONY: simulate
+simulate: $(VENV)/.test ## Simulate nodes for months in minutes, with faults of all kinds (MINUTES=, SEED=)
+	@$(IN_VENV) -m tests.simulation --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(ARGS)
+
 .PHONY: clean
 clean: ## Remove .venv, caches and whatever was built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
