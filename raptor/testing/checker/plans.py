@@ -146,8 +146,8 @@ class Plans:
         lives = facts.history.lives
         for life in lives:
             spans.append(Span(life.at, life.at + recover_s))
-            if life.ended is not None:
-                spans.append(Span(life.ended, life.ended + recover_s))
+            if life.ended is not None:  # in order: it begins nothing for a while before
+                spans.append(Span(life.ended - (0.0 if life.killed else recover_s), life.ended + recover_s))
         up = Spans((life.at, facts.read if life.ended is None else life.ended) for life in lives).spans
         for before, after in pairwise(up):
             spans.append(Span(before.until, after.since + recover_s))
@@ -163,6 +163,7 @@ class Plans:
         wait_s = min(plan.every_s or LONGEST_RETRY_S, LONGEST_RETRY_S)
         for place, run in enumerate(runs):
             span = self.span(run)
+            span = Span(span.since, span.until + self.facts.bounds.late_s)  # its end is recorded a little later
             if run.what != "end":
                 following = runs[place + 1].start.at if place + 1 < len(runs) else span.until + wait_s
                 span = Span(span.since, max(span.until, min(span.until + wait_s, following)))
@@ -203,7 +204,7 @@ class Plans:
         moves what was planned."""
         if not self.facts.bounds.shared:
             stops = (life.ended for life in self.facts.history.lives if life.ended is not None and not life.killed)
-            until = min([until, *(stop for stop in stops if stop >= since)])
+            until = min([until, *(stop - self.facts.bounds.recover_s for stop in stops if stop >= since)])
         return min([until, *(fault.at for fault in self.facts.faults if fault.what == "step")])
 
     def _timing(self, definition: Definition, name: str) -> Timing | None:

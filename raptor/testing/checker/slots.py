@@ -101,27 +101,32 @@ def _unwanted(facts: Facts, name: str, runs: Sequence[Execution]) -> Iterator[Vi
     """A service that passes over what it missed runs for no slot that came while nobody was there."""
     if facts.declared(name).missed != "skip" or facts.is_stepped or not facts.history.lives:
         return
+    before: Execution | None = None
     for run in runs:
-        at = run.start.planned
+        at, is_open = run.start.planned, before is not None and before.what != "end"  # what failed is tried again
         began = next((life.at for life in facts.history.lives if life.life == run.start.life), at)
         was_there = any(life.at <= at and (life.ended is None or life.ended >= at) for life in facts.history.lives)
-        if run.start.scheduler is not None and run.start.attempt == 1 and at < began and not was_there:
+        if run.start.scheduler is not None and not is_open and at < began and not was_there:
             yield Violation("extra", name, f"run {run.start.run} for {at}, when nobody was there")
+        before = run
 
 
 def _disorder(plans: Plans, scheduler: str, runs: Sequence[Execution]) -> Iterator[Violation]:
-    """What was due at one check runs in the order of the list."""
+    """What was due at one check runs in the order of the list. Tries of what failed have checks of their own."""
     ended_well: dict[str, bool] = {}
-    for before, run in pairwise(runs):
-        ended_well[before.start.service] = before.what == "end"
+    plain: list[bool] = []  # whether a run is no try of what failed
+    for run in runs:
+        plain.append(run.start.attempt == 1 and ended_well.get(run.start.service, True))
+        ended_well[run.start.service] = run.what == "end"
+    for (before, run), are_plain in zip(pairwise(runs), map(all, pairwise(plain)), strict=True):
         first, second = (plans.at(one.start.service, one.start.at) for one in (before, run))
-        if first is None or second is None or (first.since, first.scheduler) != (second.since, scheduler):
+        if first is None or second is None or not are_plain or second.service.missed == "all":
             continue
-        is_plain = run.start.attempt == 1 and ended_well.get(run.start.service, True) and second.service.missed != "all"
+        is_one_list = (first.since, first.scheduler) == (second.since, scheduler)
         was_due = run.start.planned <= before.start.planned or (
-            run.start.cycle and run.start.cycle == before.start.cycle
+            run.start.cycle != "" and run.start.cycle == before.start.cycle
         )
-        if second.position < first.position and is_plain and was_due and not _hindered(plans, before, run):
+        if is_one_list and second.position < first.position and was_due and not _hindered(plans, before, run):
             text = f"{before.start.service} ran before {run.start.service}, which was due and stands before it"
             yield Violation("order", f"scheduler {scheduler}", text)
 

@@ -64,6 +64,9 @@ def _windows(facts: Facts, plans: Plans, plan: Plan, within: Sequence[Execution]
 
 def _is_excused(plans: Plans, plan: Plan, span: Span) -> bool:
     """Whether slots of a disturbance may end without a run."""
+    runs = plans.facts.of_service.get(plan.service.name, [])
+    if span.since <= plan.since and not (runs and runs[0].start.at < plan.since):
+        return True  # whoever was told of it may have been killed before the first look at it
     may_pass = plan.service.missed == "skip" or plan.service.on_crash == "skip"
     return may_pass and plans.is_disturbed(span.since, span.until)
 
@@ -104,8 +107,11 @@ def _gaps(plans: Plans, plan: Plan, within: Sequence[Execution]) -> Iterator[Vio
         assert run is not None
         span = plans.span(run)
         due = span.until + plan.every_s + plans.slack(plan)
-        if plan.service.missed == "skip" and plans.is_disturbed(run.start.at, due):
-            due = plans.deadline(plan, due) + plan.every_s
+        since = run.start.at
+        while (
+            plan.service.missed == "skip" and due < plan.until and plans.is_disturbed(since, plans.deadline(plan, due))
+        ):
+            since, due = due, plans.deadline(plan, due) + plan.every_s  # it may pass over that one
         deadline = plans.deadline(plan, due)
         if following is None and deadline < plan.until:
             yield Violation("missed", plan.service.name, f"no run from {span.until} to {plan.until}")
