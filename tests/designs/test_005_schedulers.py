@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import pytest
 
+from raptor.errors import NotWritten
 from raptor.events import Events
 from raptor.rows import SchedulerState, ServiceTiming
-from raptor.state.base import BEAT_S, Record
+from raptor.state.base import BEAT_S, Presence, Record
 from raptor.timetable import Timetable
 from tests.designs.many_world import ManyWorld
 from tests.designs.world import HOUR
@@ -132,6 +133,24 @@ async def test_a_write_that_comes_before_the_loss_is_noticed_is_refused_too(many
     assert "work" not in await many.image.load("service_timing")
     await many.until(300)
     assert [slot.verdict for slot in await many.image.slots("work", since=0, until=1e12)] == ["done"]
+
+
+async def test_a_node_that_could_not_show_itself_starts_nothing_before_it_has(many: ManyWorld) -> None:
+    many.service("work")
+    one = await many.start("one", "work", interval="1m")
+    await many.until(57)
+    appear = many.image.appear
+
+    async def fail(*args: object, **kwargs: object) -> list[Presence]:
+        raise NotWritten("unreachable", "the image", "nobody answers")
+
+    many.image.appear = fail  # type: ignore[method-assign]
+    await many.until(62)
+    assert many.runs("work") == [("one", 0.0)]
+    many.image.appear = appear  # type: ignore[method-assign]
+    await many.until(70)
+    assert many.runs("work") == [("one", 0.0), ("one", 65.0)]
+    assert await one.state() == "running"
 
 
 async def test_there_are_never_two_owners(many: ManyWorld) -> None:
