@@ -96,6 +96,10 @@ fuzz: $(VENV)/.fuzz ## Give damaged and random inputs to whatever reads (MINUTES
 proof: $(VENV)/.test $(VENV)/.fuzz servers ## Every part of the proof for its share of the time, added to docs/reliability.md (MINUTES=, SEED=)
 	@$(IN_VENV) -m tests.proof --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: simulate
+simulate: $(VENV)/.test ## Simulate nodes for months in minutes, with faults of all kinds (MINUTES=, SEED=)
+	@$(IN_VENV) -m tests.simulation --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(ARGS)
+
 .PHONY: clean
 clean: ## Remove .venv, caches and whatever was built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

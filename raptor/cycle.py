@@ -166,7 +166,7 @@ class Cycle:
         service = self._agenda.catalogue.get(run.service)
         if service is None or service.on_crash == "rerun":
             return CycleResult(run=lost, verdict="interrupted"), (run.service, *queue)
-        closed = await self._pass_over(service, "interrupted")
+        closed = await self._give_up(service)
         return CycleResult(run=lost, verdict="skipped", reason="interrupted", closed=closed), queue
 
     def _passed_by(self, run: Run, row: ServiceTiming) -> tuple[Slot, ...]:
@@ -253,12 +253,15 @@ class Cycle:
         return self._agenda.ask(entry, check)
 
     async def _note(self, found: NotDue) -> bool:
-        """Make durable what a decision changes: the ledger first, a crash between the two must not lose the slot."""
-        if not await self._rewrite(found.service.name, found.row, found.closed):
-            return False
-        for slot in found.closed:
-            self._events.emit("slot_closed", slot=slot)
-        return True
+        """Make durable what a decision changes: the ledger first, a crash between the two must not lose the slot.
+
+        False if it is another node's to do so.
+        """
+        is_ours = await self._rewrite(found.service.name, found.row, found.closed)
+        if is_ours:
+            for slot in found.closed:
+                self._events.emit("slot_closed", slot=slot)
+        return is_ours
 
     async def _rewrite(self, name: str, row: ServiceTiming | None, closed: tuple[Slot, ...]) -> bool:
         """Change what is written of a service without a run; False if it is another node's to do so."""
@@ -361,7 +364,7 @@ class Cycle:
         if unit.service.on_crash == "rerun":
             result, queue = CycleResult(run=run, verdict="interrupted"), (unit.service.name, *queue)
         else:
-            closed = await self._pass_over(unit.service, "interrupted")
+            closed = await self._give_up(unit.service)
             result = CycleResult(run=run, verdict="skipped", reason="interrupted", closed=closed)
         self._events.emit("service_ended", scheduler=self._name, run=run, verdict="interrupted")
         await self._move_on(result, queue)
@@ -380,23 +383,31 @@ class Cycle:
         self._events.emit("service_skipped", service=name, reason=reason)
         return CycleResult(run=run, verdict="skipped", reason=reason, closed=closed)
 
+    async def _give_up(self, service: Service) -> tuple[Slot, ...]:
+        """Close the slot of a run that was broken off and must not be repeated; -> as `_pass_over`.
+
+        Whoever ran it may have its right for a moment yet: nothing goes on before the row says that the slot is over.
+        """
+        while (found := self._skipped(service, "interrupted")) is not None and not await self._note(found):
+            await self._wait_for_release(service.name)
+            if self._journal.durably.broken_off:
+                raise NotWritten("busy", service.name, "another node has the right to it: the next start closes its slot")
+        return () if found is None else found.closed
+
     async def _pass_over(self, service: Service, reason: str) -> tuple[Slot, ...]:
         """Close the slot of a service without a run; -> the closed slots, for the cycle's journal."""
+        found = self._skipped(service, reason)
+        return found.closed if found is not None and await self._note(found) else ()
+
+    def _skipped(self, service: Service, reason: str) -> NotDue | None:
         check, timing = self._agenda.check, self._agenda.timing_of_any(service)
         assert check is not None
         if timing is None:
-            return ()
-        while True:
-            row = self._timetable.row(service.name)
-            if row is None:
-                row = ServiceTiming(next_due=check.at, interval_seconds=timing.every_s)
-            found = skip(service, timing, row, check, reason)
-            if await self._note(found):
-                return found.closed
-            # Another node's, be it one that is gone as we shall hear. What was interrupted must not run again.
-            if reason != "interrupted" or self._journal.durably.broken_off:
-                return ()
-            await self._wait_for_release(service.name)
+            return None
+        row = self._timetable.row(service.name)
+        if row is None:
+            row = ServiceTiming(next_due=check.at, interval_seconds=timing.every_s)
+        return skip(service, timing, row, check, reason)
 
     def _run(self, due: Due) -> Run:
         return Run(

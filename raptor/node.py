@@ -23,7 +23,7 @@ from raptor.config import Config
 from raptor.control import Control
 from raptor.current import CURRENT, Known
 from raptor.desk import Handle, Named, TaskDesk
-from raptor.errors import CallTimeout, NotWritten
+from raptor.errors import CallTimeout, NotRunning, NotWritten
 from raptor.events import Events
 from raptor.exits import Exit
 from raptor.hearing import Hearing
@@ -363,7 +363,8 @@ class Node(Verbs):
 
     def _schedulers(self) -> Ref:
         ref = self.runtime.whereis("schedulers")
-        assert ref is not None
+        if ref is None:
+            raise NotRunning("this node is being restarted after a failure: try again in a moment")
         return ref
 
     def _running(self) -> list[Ref]:

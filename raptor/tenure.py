@@ -97,6 +97,9 @@ class Tenure:
     async def take(self, service: str) -> str | None:
         """Take the right to a service, and see its row as it is; -> who has it, if that is somebody else."""
         key, timetable = f"service:{service}", self._timetable
+        # Others may take one for gone that could not show itself, whatever it claims: first they shall see it.
+        while self._company.failing is not None and not self._stopped.is_set():
+            await first_of(self._company.beat(), self._stopped.wait())
         async with self._claiming:
             # Together, so that its lease never outlives that of the scheduler, which others wait for.
             grant = (await self._claim([self._key, key]))[key]

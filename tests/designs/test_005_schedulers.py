@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import pytest
 
+from raptor.errors import NotWritten
 from raptor.events import Events
 from raptor.rows import Definition, SchedulerState, ServiceTiming
-from raptor.state.base import BEAT_S, Record
+from raptor.state.base import BEAT_S, Presence, Record
 from raptor.timetable import Timetable
 from tests.designs.many_world import ManyWorld, One
 from tests.designs.world import HOUR
@@ -105,6 +106,24 @@ async def test_a_service_that_must_not_run_twice_is_skipped_at_the_take_over(man
     assert [(line.name, line.node) for line in many.lines] == [("once", "one"), ("then", "two")]
 
 
+async def test_a_service_that_must_not_run_twice_is_skipped_even_if_its_right_is_held_for_a_while(many: ManyWorld) -> None:
+    many.service("once", takes=10.0, on_crash="skip")
+    many.service("then")
+    one = await many.start("one", "once", "then")
+    await many.start("two")
+    await many.until(4)
+    await many.crash(one)
+    # As if the heartbeat of one that was cut off had come just after its scheduler was taken over.
+    now = many.clock.now() + BEAT_S + 0.001
+    taken = await many.image.claim(["service:once"], owner="late", now=now, lease_s=30.0)
+    assert taken["service:once"].owner == "late"
+    await many.until(30)
+    assert [(line.name, line.node) for line in many.lines] == [("once", "one")]
+    await many.until(60)
+    assert [(line.name, line.node) for line in many.lines] == [("once", "one"), ("then", "two")]
+    assert [slot.reason for slot in await many.image.slots("once", since=0, until=now)] == ["interrupted"]
+
+
 async def test_an_orderly_end_hands_over_within_a_heartbeat(many: ManyWorld) -> None:
     many.service("work", takes=2.0)
     one = await many.start("one", "work", interval="10s")
@@ -153,6 +172,24 @@ async def test_a_write_that_comes_before_the_loss_is_noticed_is_refused_too(many
     assert "work" not in await many.image.load("service_timing")
     await many.until(300)
     assert [slot.verdict for slot in await many.image.slots("work", since=0, until=1e12)] == ["done"]
+
+
+async def test_a_node_that_could_not_show_itself_starts_nothing_before_it_has(many: ManyWorld) -> None:
+    many.service("work")
+    one = await many.start("one", "work", interval="1m")
+    await many.until(57)
+    appear = many.image.appear
+
+    async def fail(*args: object, **kwargs: object) -> list[Presence]:
+        raise NotWritten("unreachable", "the image", "nobody answers")
+
+    many.image.appear = fail  # type: ignore[method-assign]
+    await many.until(62)
+    assert many.runs("work") == [("one", 0.0)]
+    many.image.appear = appear  # type: ignore[method-assign]
+    await many.until(70)
+    assert many.runs("work") == [("one", 0.0), ("one", 65.0)]
+    assert await one.state() == "running"
 
 
 async def test_there_are_never_two_owners(many: ManyWorld) -> None:

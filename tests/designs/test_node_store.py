@@ -11,7 +11,7 @@ from raptor import Node, service
 from raptor.client import is_listening
 from raptor.clock import Clock
 from raptor.config import Config
-from raptor.errors import AlreadyRunning, BadInput, RaptorError
+from raptor.errors import AlreadyRunning, BadInput, NotRunning, RaptorError
 from raptor.state.home import Home
 from raptor.state.memory import MemoryStore
 
@@ -72,3 +72,14 @@ async def test_a_start_that_fails_lets_go_of_the_store(system_clock: Clock, tmp_
 async def test_an_unknown_address_is_refused_at_once(system_clock: Clock) -> None:
     with pytest.raises(BadInput, match="did you mean 'memory'"):
         Node(store="memry:", clock=system_clock)
+
+
+async def test_a_start_while_the_tree_is_being_restarted_is_refused_in_plain_words(clock: Clock, tmp_path: Path) -> None:
+    async with Node(store=MemoryStore(), services=[greet], config=settings(tmp_path), clock=clock) as node:
+        schedulers = node.runtime.whereis("schedulers")
+        assert schedulers is not None
+        schedulers.kill()
+        await schedulers.wait()
+        assert node.runtime.whereis("schedulers") is None
+        with pytest.raises(NotRunning, match="try again"):
+            await node.start("main", "1h")

@@ -103,6 +103,7 @@ class Door:
                 self._doubts.pop(wants, None)
             self._found, self._untold = [], {}
             return Taken(found, {})
+        world.rules.before(name, args)
         # On its own: whoever does not wait any longer leaves the work to be done.
         future: asyncio.Future[Any] = self._loop.create_future()
         fate = world.plan.of_call()
@@ -140,7 +141,10 @@ class Door:
             world.trouble(self._living, wait_s)
             serve_at += wait_s
             self._free_at[lane] = serve_at
-        self._loop.call_at(serve_at, work)
+        if serve_at > now:
+            self._loop.call_at(serve_at, work)
+        else:
+            self._loop.call_soon(work)  # in its turn
 
     def _serve(
         self,

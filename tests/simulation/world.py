@@ -162,7 +162,7 @@ class World:
             seen=len(self.work.lines),
             life=one.number,
             ended=tuple(task.id for task in tasks if task.state in (State.DONE, State.DEAD)),
-            taken=tuple(task.owner or "" for task in tasks if task.state is State.TAKEN),
+            taken=tuple(task.owner or "" for task in tasks if task.state is State.TAKEN and task.id in self.rules.owners),
             recorded=tuple(str(getattr(row, "last_run_id", "")) for row in good),
         )
 

@@ -1,0 +1,69 @@
+"""A slice of the simulation: some seeds, the same trace for the same seed, and every single crash of small scenarios."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.simulation import scenario
+from tests.simulation.campaign import Campaign, Case
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def silent() -> Iterator[None]:
+    """A node that is killed all the time has much to complain of."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.fixture
+def campaign() -> Campaign:
+    return Campaign(tell=lambda text: None)
+
+
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_nothing_promised_is_broken_by_what_a_seed_does(campaign: Campaign, seed: int) -> None:
+    verdict = campaign.run(Case(seed, ("sparse", "sparse", "dense", "dense_pair")[seed % 4]))
+    assert campaign.violations == []
+    assert verdict.faults.total() > 0
+    assert verdict.counts["runs"] > 0
+
+
+@pytest.mark.parametrize("name", scenario.SMALL)
+def test_a_crash_at_any_point_of_a_small_scenario_breaks_nothing(campaign: Campaign, name: str) -> None:
+    campaign.singles(name)
+    assert campaign.violations == []
+    assert campaign.counts["singles"] == campaign.counts["crashes"] > 100
+
+
+@pytest.mark.parametrize("case", [Case(7, "dense"), Case(8, "dense_pair")])
+def test_the_same_seed_gives_the_same_trace_in_any_process(campaign: Campaign, case: Case) -> None:
+    campaign.repeats(case)
+    assert campaign.violations == []
+    traces = {_elsewhere(case, hashes) for hashes in ("1", "2")}
+    assert traces == {case.run().trace}
+
+
+def test_a_violation_names_the_line_that_replays_it() -> None:
+    case = Case(5, "cycles", (17, 80))
+    assert case.replay == "python -m tests.simulation --seed 5 --scenario cycles --crash 17,80"
+    assert _elsewhere(case, "0") == case.run().trace
+
+
+def _elsewhere(case: Case, hashes: str) -> str:
+    """The trace of it in another process, whose strings have other hashes."""
+    words = case.replay.split()[1:]
+    done = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": hashes}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.split()[1].rstrip(",")
