@@ -54,7 +54,8 @@ def main() -> int:
     options = parser.parse_args()
     counts: Counter[str] = Counter()
     violations: list[str] = []
-    begun = told = time.monotonic()
+    begun, commit = time.monotonic(), _commit()
+    told = begun
     seed = options.seed * 10_000_000 if options.only is None else options.only
     try:
         while True:
@@ -74,7 +75,7 @@ def main() -> int:
         print(one)
     if options.report is not None:
         report = {
-            "part": "checker", "commit": _commit(), "seed": options.seed, "seconds": round(seconds, 1),
+            "part": "checker", "commit": commit, "seed": options.seed, "seconds": round(seconds, 1),
             "counts": dict(counts), "violations": violations,
         }  # fmt: skip
         options.report.write_text(json.dumps(report, indent=1) + "\n")

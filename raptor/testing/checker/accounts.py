@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
@@ -77,9 +78,10 @@ def _wrong_run(facts: Facts, slot: Slot, run: Execution | None) -> Iterator[tupl
     is_moved = facts.epoch(run.start.at) != facts.epoch(run.until)
     if run.start.service != slot.service or (run.start.planned != slot.planned and not is_moved):
         yield "unaccounted", f"by run {slot.run}, which was for {run.start.service} at {run.start.planned}"
-    later = [one for one in facts.of_service[run.start.service] if run.begun < one.begun < run.over]
-    if later and slot.verdict == "done":
-        yield "stale", f"by run {slot.run}, which ended when {later[-1].start.run} had begun"
+    runs = facts.of_service[run.start.service]
+    following = bisect_right(runs, run.begun, key=lambda one: one.begun)
+    if slot.verdict == "done" and following < len(runs) and runs[following].begun < run.over:
+        yield "stale", f"by run {slot.run}, which ended when {runs[following].start.run} had begun"
 
 
 def _has_failed(facts: Facts, run: Execution) -> bool:

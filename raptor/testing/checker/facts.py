@@ -65,6 +65,9 @@ class Facts:
         self.revived = {command.task for command in self.commands("revive")}
         self.cancelled = {command.task for command in self.commands("cancel")}
         self.faults = _all_faults(history)
+        self._met: dict[int | None, list[Fault]] = defaultdict(list)  # by life, None: everybody
+        for fault in self.faults:
+            self._met[fault.life].append(fault)
         for runs in self.of_task.values():
             if any(map(self.is_belated, runs)):
                 runs.sort(key=lambda run: run.start.fence)
@@ -98,11 +101,8 @@ class Facts:
 
     def troubles(self, life: int, since: float, until: float, whats: Iterable[str] = TROUBLES) -> list[Fault]:
         """The faults that met a life within a time."""
-        return [
-            fault
-            for fault in self.faults
-            if fault.what in whats and fault.life in (None, life) and fault.at <= until and self.end_of(fault) >= since
-        ]
+        met = (*self._met.get(None, ()), *self._met.get(life, ()))
+        return [fault for fault in met if fault.what in whats and fault.at <= until and self.end_of(fault) >= since]
 
     def since(self, execution: Execution) -> float:
         """When its node may have decided to start it: one that stood still after that says so when it wakes."""

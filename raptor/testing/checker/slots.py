@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from raptor.testing.checker.facts import Execution, Facts
+from raptor.testing.checker.history import Image
 from raptor.testing.checker.plans import Plans
 from raptor.testing.checker.violation import Violation
 
@@ -29,7 +30,8 @@ def judge_slots(facts: Facts, plans: Plans) -> Iterator[Violation]:
             of_slot[run.start.planned, facts.epoch(run.start.at)].append(run)
         yield from _too_soon(facts, plans, name, [tries[0] for tries in of_slot.values()])
         for (planned, _), tries in of_slot.items():
-            tries.sort(key=facts.since)
+            if len(tries) > 1:
+                tries.sort(key=facts.since)
             yield from _wrong_tries(facts, f"{name} for {planned}", tries, recorded)
         yield from _unwanted(facts, name, runs)
     for name, runs in facts.of_scheduler.items():
@@ -42,14 +44,11 @@ def judge_slots(facts: Facts, plans: Plans) -> Iterator[Violation]:
 def overlaps(facts: Facts, subject: str, runs: Sequence[Execution]) -> Iterator[Violation]:
     """Two runs at a time of what runs once at a time, unless the node of the first had lost it."""
     for before, run in pairwise(runs):
-        is_lost = facts.is_lost(before, run.start.at)
-        if (
-            facts.is_belated(run)
-            or before.over < run.begun
-            or (is_lost and (before.end is None or facts.bounds.shared))
-        ):
+        if before.over < run.begun or facts.is_belated(run):
             continue
         if before.end is None and facts.is_over(before, run.start.at):
+            continue
+        if (before.end is None or facts.bounds.shared) and facts.is_lost(before, run.start.at):
             continue
         text = f"run {before.start.run} went on when {run.start.run} had begun"
         yield Violation("overlap", subject, text)
@@ -147,18 +146,23 @@ def _hindered(plans: Plans, before: Execution, run: Execution) -> bool:
 
 def _after_images(facts: Facts) -> Iterator[Violation]:
     """Nothing runs for a slot whose success an image of the store shows."""
-    by_run = {run.start.run: run for run in facts.executions}
-    for image in facts.history.images:
+    by_run = {run.start.run: run for run in facts.executions if run.start.task is None}
+    first: dict[str, Image] = {}  # that shows the success of a run
+    for image in sorted(facts.history.images, key=lambda image: image.seen):
         for id in image.recorded:
-            known = by_run.get(id)
-            if known is None:
-                continue
-            for run in facts.of_service.get(known.start.service, ()):
-                is_same = (run.start.scheduler, run.start.planned) == (known.start.scheduler, known.start.planned)
-                is_later = run.begun >= image.seen and not facts.is_belated(run, image.at)
-                if is_same and is_later and facts.epoch(run.start.at) == facts.epoch(known.start.at):
-                    text = f"run {run.start.run} for {run.start.planned}, whose success was recorded by {image.at}"
-                    yield Violation("repeated", run.start.service, text)
+            first.setdefault(id, image)
+    of_slot: dict[tuple[object, ...], list[Execution]] = defaultdict(list)
+    for run in by_run.values():
+        of_slot[_slot(facts, run)].append(run)
+    for id, image in first.items():
+        for run in of_slot[_slot(facts, by_run[id])] if id in by_run else ():
+            if run.begun >= image.seen and not facts.is_belated(run, image.at):
+                text = f"run {run.start.run} for {run.start.planned}, whose success was recorded by {image.at}"
+                yield Violation("repeated", run.start.service, text)
+
+
+def _slot(facts: Facts, run: Execution) -> tuple[object, ...]:
+    return run.start.service, run.start.scheduler, run.start.planned, facts.epoch(run.start.at)
 
 
 def _excess(facts: Facts) -> Iterator[Violation]:
