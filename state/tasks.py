@@ -12,6 +12,7 @@ import msgspec
 
 from raptor.state.base import Counts, Held, Hold, Query, Receipt, Taken, Want
 from raptor.state.pace import Starts, allowance, started
+from raptor.state.seal import BrokenSeal
 from raptor.task import State, Task, Try
 
 PRIORITIES = range(10)
@@ -358,7 +359,10 @@ def _note_starts(connection: Connection, want: Want, starts: Starts) -> None:
 
 def _whole(row: Sequence[Any]) -> Task:
     fields = dict(zip(FIELDS, row, strict=True))
-    fields["state"] = State(fields["state"])
+    try:
+        fields["state"] = State(fields["state"])
+    except ValueError:
+        raise BrokenSeal(f"task {fields['id']} is in no state that there is: {fields['state']!r}") from None
     fields["history"] = _history(fields["history"]) or ()
     fields["suspect"], fields["unwanted"] = bool(fields["suspect"]), bool(fields["unwanted"])
     return Task(**fields)

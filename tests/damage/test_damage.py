@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +20,8 @@ from tests.damage.campaign import Campaign, scratch
 from tests.damage.harms import FRAME, LOG_HEAD, Harm, cuts, flips, sectors, whole_files
 from tests.damage.homes import Case, prepare
 from tests.damage.judge import HARMLESS, REPAIRED
-from tests.system.states import FILES
+from tests.system.cli import RAPTOR
+from tests.system.states import FILES, change
 
 SAMPLE = 40
 
@@ -81,6 +84,24 @@ async def test_what_a_damaged_page_of_a_log_brings_back_is_told(
     for frame in range(LOG_HEAD, size, FRAME):
         await campaign.harm(cases["killed"], Harm("flip", name, frame + 24 + 100))
     assert campaign.violations == []
+
+
+def test_a_task_that_is_no_text_any_more_is_shown_among_the_others(place: Path, cases: dict[str, Case]) -> None:
+    home = shutil.copytree(cases["closed"].path, place / "no text")
+    content = (home / "raptor.sqlite").read_bytes()
+    (home / "raptor.sqlite").write_bytes(content.replace(b"t16 long", b"t16 l\xffng", 1))
+    shown = subprocess.run([*RAPTOR, "tasks", "--json", "--home", str(home)], capture_output=True, check=True)
+    data = {str(task["data"]).split(" ")[0]: task["data"] for task in json.loads(shown.stdout)["tasks"]}
+    assert data["t16"].startswith("t16 l\ufffdng long ")
+    assert len(data) == sum(key.startswith("task/") for key in cases["closed"].records)
+
+
+def test_a_task_in_no_state_that_there_is_is_refused_to_who_only_looks(place: Path, cases: dict[str, Case]) -> None:
+    home = shutil.copytree(cases["closed"].path, place / "no state")
+    change(home / "raptor.sqlite", "UPDATE task SET state = 'reedy' WHERE id = 7")
+    done = subprocess.run([*RAPTOR, "tasks", "--home", str(home)], capture_output=True, text=True, check=False)
+    assert done.returncode == 6
+    assert "task 7 is in no state that there is: 'reedy'; run `raptor state repair`" in done.stderr
 
 
 @pytest.mark.parametrize("at", [0, 21, 42])
