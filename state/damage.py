@@ -17,6 +17,8 @@ REPAIR = "run `raptor state repair`, which saves a copy first"
 # A whole check reads the whole file: a larger one is left to `raptor doctor`.
 SMALL = 16 * 2**20
 
+IDS_SINCE = 3  # the version of raptor.sqlite whose stamp knows the last id of a task
+
 _DAMAGE = {
     sqlite3.SQLITE_ERROR,  # a table is not there, or its JSON is no JSON
     sqlite3.SQLITE_CORRUPT,
@@ -80,6 +82,10 @@ def _look_at_stamp(connection: sqlite3.Connection, path: Path, state: str, floor
             f"is older than what was acknowledged (at {sequence}, it had reached {floor}): it or its -wal was lost"
         )
         raise damaged(path, problem)
+    if found >= IDS_SINCE and LINES in part.shelves:
+        last, highest = connection.execute("SELECT task, coalesce((SELECT max(id) FROM task), 0) FROM stamp").fetchone()
+        if not isinstance(last, int) or last < highest:  # the next ids would be those of others
+            raise damaged(path, f"is damaged: it has a task {highest}, and says that {last} was the last")
 
 
 def _look_through(connection: sqlite3.Connection, path: Path, part: Part, *, deep: bool) -> None:

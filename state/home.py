@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from raptor.errors import NotWritten, RefusedState
-from raptor.state import anchor, folder
+from raptor.state import anchor, folder, reserve
 from raptor.state.anchor import Anchor
 from raptor.state.connection import reading
 from raptor.state.damage import blaming, damaged, examine, newer
@@ -132,6 +132,8 @@ def _anchor(place: Path) -> Anchor | None:
     """What the directory is; None for one that never held a state."""
     if (place / REPAIRING).exists():
         raise damaged(place / REPAIRING, "shows that a repair was interrupted")
+    for path in folders(place):
+        raise damaged(path, "is a folder, and should be a file")
     found = anchor.read(place)
     if found is None and (there := [name for name in PARTS if (place / name).exists()]):
         found = anchor.read(place)  # it is made before them: both may have come since
@@ -140,6 +142,12 @@ def _anchor(place: Path) -> Anchor | None:
     if found is not None and found.format > FORMAT:
         raise newer(place / anchor.NAME, found.format, FORMAT)
     return found
+
+
+def folders(place: Path) -> list[Path]:
+    """What stands in the place of a file."""
+    names = (anchor.NAME, "heads", reserve.NAME, *(f"{name}{end}" for name in PARTS for end in ("", "-wal", "-shm")))
+    return [path for name in names if (path := place / name).is_dir()]
 
 
 def _is_unborn(path: Path) -> bool:

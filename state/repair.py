@@ -18,7 +18,7 @@ from raptor.state import anchor, folder, rescue, reserve
 from raptor.state.anchor import Anchor
 from raptor.state.connection import APPLICATION, writing
 from raptor.state.damage import newer
-from raptor.state.home import REPAIRING, Home, writable
+from raptor.state.home import REPAIRING, Home, folders, writable
 from raptor.state.lock import Lock
 from raptor.state.parts import PARTS, Shelf
 from raptor.state.rescue import Rescue
@@ -94,6 +94,8 @@ def _prepare(place: Path, incarnation: str, now: float) -> None:
         if file.is_file() and file.name not in ("lock", reserve.NAME):
             shutil.copy2(file, copy / file.name)
             _sync(copy / file.name)
+    for stray in folders(place):
+        os.replace(stray, copy / f"{stray.name}.folder")
     folder.sync(copy)
     known = _known(place)
     left = {name: _left(copy / name, sure=known is not None) for name in PARTS}
@@ -150,6 +152,7 @@ def _left(path: Path, *, sure: bool) -> Left:
     entries = Counter[tuple[str, int]]()  # the same, of each table that has such a key
     rows: set[tuple[str, str, int]] = set()
     kept: dict[str, int] = {}
+    found_whole: set[tuple[str, str]] = set()  # not only on a page of the log that is damaged, and may be an old one
     slots: set[int] = set()
     for cell in sorted(pages.cells(), key=lambda cell: cell.rowid):  # an index first; of two rows the later counts
         match cell.values:
@@ -169,6 +172,8 @@ def _left(path: Path, *, sure: bool) -> Left:
                     left.rows[table][key] = row
                     kept[key] = cell.rowid
                     rows.add((table, key, cell.rowid))
+                    if cell.page > 0:
+                        found_whole.add((table, key))
                     slots.discard(cell.rowid if table == "slot" else 0)
     left.broken = [f"the record {key!r}" for key in sorted(named.keys() - kept.keys())]
     late = sorted(key for key, rowid in named.items() if kept.get(key, rowid) < rowid)
@@ -176,8 +181,12 @@ def _left(path: Path, *, sure: bool) -> Left:
     if pages.exact:  # else an entry may be an old one
         gone = {key for key, _ in entries - Counter((key, rowid) for _, key, rowid in rows)}
         left.broken += [f"one of the records {key!r}" for key in sorted((gone & kept.keys()) - set(late))]
+    doubtful = sorted(key for table, found in left.rows.items() for key in found if (table, key) not in found_whole)
+    left.broken += [f"what became of {key!r}: it is kept as a damaged page of the log has it" for key in doubtful]
     left.broken += [f"{len(slots)} slots"] if slots else []
     left.broken += left.tasks.losses
+    if pages.unsure:
+        left.broken.append(f"what was written last to {pages.unsure} pages of its log, where an older record is kept")
     left.broken += [f"what stood on {pages.missing} pages that are missing"] if pages.missing else []
     return left
 

@@ -71,17 +71,21 @@ class Rescue:
         return not cell.rowid and cell.page > 0
 
     @cached_property
+    def _newest(self) -> dict[int, tuple[int, dict[str, Value]]]:
+        return {id: max(found, key=partial(self._rank, id)) for id, found in sorted(self._found.items())}
+
+    @property
     def rows(self) -> dict[int, dict[str, Value]]:
         """The newest of each."""
-        return {id: max(found, key=partial(self._rank, id))[1] for id, found in sorted(self._found.items())}
+        return {id: row for id, (_, row) in self._newest.items()}
 
     @property
     def last(self) -> int:
         """An id that is not below any that was ever used."""
         known = max([0, *self._found, *self._said])
-        if self._sequence is None:
+        if self._sequence is None or self._sequence < known:  # lost, or damaged
             return known + GAP if known else 0
-        return max(known, self._sequence)
+        return self._sequence
 
     @property
     def losses(self) -> list[str]:
@@ -89,8 +93,14 @@ class Rescue:
         broken = {id for id in self._broken if self._sequence is None or id <= self._sequence}
         lost = sorted((self._said.keys() | broken) - rows.keys())
         late = sorted(id for id in self._said.keys() & rows.keys() if rows[id]["state"] not in self._said[id])
+        unsure = sorted(id for id, (page, _) in self._newest.items() if page < 0 and id not in self._said)
         told = [f"the task{'s' if lost[1:] else ''} {_shown(lost)}"] if lost else []
-        return told + ([f"the last change of the task {_shown(late)}: an older record is kept"] if late else [])
+        told += [f"the last change of the task {_shown(late)}: an older record is kept"] if late else []
+        return told + (
+            [f"what became of the task {_shown(unsure)}: it is kept as a damaged page of the log has it"]
+            if unsure
+            else []
+        )
 
     def _rank(self, id: int, found: tuple[int, dict[str, Value]]) -> tuple[bool, int, bool, bool]:
         page, row = found

@@ -43,7 +43,7 @@ class Pages:
         self.images = {
             number + 1: file[at : at + self.size] for number, at in enumerate(range(0, len(file), self.size))
         }
-        pages, damaged = _committed(frames, self.size)
+        pages, damaged, self.unsure = _committed(frames, self.size)
         self.images |= pages | {-number: image for number, image in enumerate(damaged, 1)}
 
     @property
@@ -133,8 +133,8 @@ class Frame:
     whole: bool
 
 
-def _committed(log: bytes, size: int) -> tuple[dict[int, bytes], list[bytes]]:
-    """Pages of the log up to its last whole commit, and images in it that are damaged."""
+def _committed(log: bytes, size: int) -> tuple[dict[int, bytes], list[bytes], int]:
+    """Pages of the log up to its last whole commit, those that are damaged, and how many of these were the last."""
     pages: dict[int, bytes] = {}
     damaged: list[bytes] = []
     transactions: list[list[Frame]] = [[]]
@@ -145,12 +145,15 @@ def _committed(log: bytes, size: int) -> tuple[dict[int, bytes], list[bytes]]:
     *transactions, _ = transactions  # the last was never committed
     if transactions and not all(frame.whole for frame in transactions[-1]):
         transactions.pop()  # cut short, most likely; if not, its sequence is missed
+    unsure: set[int] = set()
     for frame in (frame for transaction in transactions for frame in transaction):
         if frame.whole:
             pages[frame.page] = frame.image
+            unsure.discard(frame.page)
         else:
             damaged.append(frame.image)
-    return pages, damaged
+            unsure.add(frame.page)
+    return pages, damaged, len(unsure)
 
 
 def _frames(log: bytes, size: int) -> list[Frame]:

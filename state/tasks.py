@@ -361,7 +361,7 @@ def _note_starts(connection: Connection, want: Want, starts: Starts) -> None:
 def _whole(row: Sequence[Any]) -> Task:
     fields = dict(zip(FIELDS, row, strict=True))
     if fields["state"] not in STATES:
-        raise BrokenSeal(f"task {fields['id']} is in no state that there is ({fields['state']!r})")
+        raise BrokenSeal(f"task {fields['id']} is in no state that there is: {fields['state']!r}")
     fields["state"] = State(fields["state"])
     if not isinstance(fields["data"], str | bytes):  # a number, which nobody puts: its checksum will not fit
         fields["data"] = "null"

@@ -263,14 +263,20 @@ def _state(task: Task, now: float) -> str:
 
 def _shown(task: Task, now: float) -> Answer:
     """All that is known of a task; its data and output as they are, its state as people say it."""
-    data: Any = _unpacked(task.data) if isinstance(task.data, bytes) else msgspec.Raw(task.data.encode())
+    texts = {name: _readable(value) for name, value in msgspec.structs.asdict(task).items() if isinstance(value, str)}
     return {
         **plain(task),
+        **texts,
         "state": _state(task, now),
-        "data": _value(data),
-        "output": None if task.output is None else _value(msgspec.Raw(task.output.encode())),
-        "timing": None if task.timing is None else _value(msgspec.Raw(task.timing.encode())),
+        "data": _unpacked(task.data) if isinstance(task.data, bytes) else _value(texts["data"]),
+        "output": None if task.output is None else _value(texts["output"]),
+        "timing": None if task.timing is None else _value(texts["timing"]),
     }
+
+
+def _readable(text: str) -> str:
+    """As it can be told: one that was damaged on disk may be no text any more."""
+    return text.encode("utf-8", "surrogateescape").decode(errors="replace")
 
 
 def _unpacked(data: bytes) -> Any:
@@ -280,8 +286,8 @@ def _unpacked(data: bytes) -> Any:
         return data.decode(errors="replace")
 
 
-def _value(raw: Any) -> Any:
+def _value(text: str) -> Any:
     try:
-        return msgspec.json.decode(bytes(raw)) if isinstance(raw, msgspec.Raw) else raw
+        return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return bytes(raw).decode(errors="replace")
+        return text

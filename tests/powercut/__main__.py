@@ -20,7 +20,7 @@ from tests.powercut.ext4 import Volume, cut_once, why_not
 from tests.powercut.judge import Judge, kept
 from tests.system.states import ROOT
 
-STEPS, POINTS = 25, 80
+STEPS, POINTS = 25, 200
 SHOW_S = 20.0
 CONTROLS = ("NORMAL", "OFF")
 

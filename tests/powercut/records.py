@@ -23,13 +23,16 @@ Records: TypeAlias = dict[str, Any]
 
 
 def plain(record: msgspec.Struct) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(record))
+    try:
+        return msgspec.json.decode(msgspec.json.encode(record))
+    except UnicodeEncodeError:  # damaged: not what anybody wrote
+        return {"damaged": repr(record)}
 
 
 def of_task(task: Task) -> tuple[str, Any]:
     """A task is known by the first word of its data, for whoever puts it does not know its id."""
     value = plain(task)
-    del value["id"]
+    value.pop("id", None)
     return f"task/{str(task.data).split(' ')[0]}", value
 
 
