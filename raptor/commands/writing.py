@@ -104,16 +104,18 @@ async def _hold(site: Site, name: str, *, held: bool, note: str) -> Answer:
     await site.refresh()
     definitions = await site.definitions()
     if name in definitions:
+        were_held = [definitions[name]] if definitions[name].paused else []
         changed = [msgspec.structs.replace(definitions[name], paused=held, note=note)]
         passed = [entry.name for entry in changed[0].services]
     else:
         listing = [d for d in definitions.values() if name in {entry.name for entry in d.services}]
         if not listing:
             raise _not_listed(site, name, definitions)
+        were_held = [definition for definition in listing if name in definition.paused_services]
         changed = [_with_paused(definition, name, held) for definition in listing]
         passed = [name]
     if not held:
-        for definition in changed:
+        for definition in were_held:
             for entry in definition.services:
                 if entry.name in passed:
                     await _pass_paused(site, definition, entry)

@@ -50,12 +50,14 @@ def test_as_many_windows_as_possible_have_a_point(pairs: list[tuple[float, int]]
 def test_so_it_is_on_thousands_of_random_instances() -> None:
     rng = random.Random(4)
     for _ in range(INSTANCES):
-        span = rng.choice([3.0, 10.0, 40.0])
-        windows = [
-            Window(since := rng.uniform(0, span), since + rng.choice([0.0, rng.uniform(0, span / 2)]))
-            for _ in range(rng.randrange(12))
-        ]
-        points = [
-            rng.choice([rng.uniform(0, span), *(window.since for window in windows)]) for _ in range(rng.randrange(12))
-        ]
-        check(windows, points)
+        check(*windows_and_points(rng))
+
+
+def windows_and_points(rng: random.Random) -> tuple[list[Window], list[float]]:
+    span = rng.choice([3.0, 10.0, 40.0])
+    windows = [
+        Window(since := rng.uniform(0, span), since + rng.choice([0.0, rng.uniform(0, span / 2)]))
+        for _ in range(rng.randrange(12))
+    ]
+    edges = [window.since for window in windows]
+    return windows, [rng.choice([rng.uniform(0, span), *edges]) for _ in range(rng.randrange(12))]

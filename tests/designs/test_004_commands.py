@@ -179,6 +179,17 @@ async def test_a_service_that_is_paused_while_it_waits_in_a_cycle_is_skipped(wor
     assert await world.verdicts("b") == [(0, "skipped", "paused", 1)]
 
 
+@pytest.mark.parametrize("name", ["main", "a"])
+async def test_resuming_what_is_not_paused_skips_no_slot(world: World, name: str) -> None:
+    world.service("a", every_s=HOUR)
+    await world.start(interval="40m")
+    await world.until(HOUR + 1)  # a slot has come, and the next check is at 80 minutes
+    await world.node.resume(name)
+    await world.until(2 * HOUR)
+    assert world.times("a") == [0, 80 * MINUTE]
+    assert {slot.verdict for slot in await world.slots("a")} == {"done"}
+
+
 # run
 
 

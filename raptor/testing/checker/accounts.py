@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
@@ -77,9 +78,10 @@ def _wrong_run(facts: Facts, slot: Slot, run: Execution | None) -> Iterator[tupl
     is_moved = facts.epoch(run.start.at) != facts.epoch(run.until)
     if run.start.service != slot.service or (run.start.planned != slot.planned and not is_moved):
         yield "unaccounted", f"by run {slot.run}, which was for {run.start.service} at {run.start.planned}"
-    later = [one for one in facts.of_service[run.start.service] if run.begun < one.begun < run.over]
-    if later and slot.verdict == "done":
-        yield "stale", f"by run {slot.run}, which ended when {later[-1].start.run} had begun"
+    runs = facts.of_service[run.start.service]
+    following = bisect_right(runs, run.begun, key=lambda one: one.begun)
+    if slot.verdict == "done" and following < len(runs) and runs[following].begun < run.over:
+        yield "stale", f"by run {slot.run}, which ended when {runs[following].start.run} had begun"
 
 
 def _has_failed(facts: Facts, run: Execution) -> bool:
@@ -88,18 +90,14 @@ def _has_failed(facts: Facts, run: Execution) -> bool:
 
 def _unhindered(facts: Facts, plans: Plans, slot: Slot) -> Iterator[tuple[Kind, str]]:
     """A slot is passed over only if something kept the service from running then."""
-    if facts.is_touched(slot.planned, slot.recorded):
-        return
-    offset = facts.wall(facts.read) - facts.read if facts.is_stepped else 0.0
-    plan = plans.at(slot.service, slot.planned - offset)
-    if plan is None or plan.offset != offset or (slot.verdict == "coalesced" and plan.beat_s):
+    plan = plans.at(slot.service, slot.planned)
+    if plan is None or facts.is_stepped or (slot.verdict == "coalesced" and plan.beat_s):
         return
     blocked, slack = plans.blocked(plan), plans.slack(plan)
     if plan.every_s is not None and plan.every_s <= slack:
         return
     for at in slots_from(plan.timing, slot.planned, slot.last, LOOKED_AT):
-        due = at - offset
-        if plan.holds(due) and due + slack <= plan.until and blocked.meeting(due, due + slack) is None:
+        if plan.holds(at) and at + slack <= plan.until and blocked.meeting(at, at + slack) is None:
             yield "unaccounted", f"{slot.reason}, and nothing kept it from running at {at}"
             return
 
@@ -117,7 +115,10 @@ def _unrecorded(facts: Facts, rows: dict[str, list[Slot]]) -> Iterator[Violation
         known = closing if run.what == "end" else told
         is_judged = run.start.task is None and run.start.scheduler is not None and run.what in ("end", "fail")
         until = run.until + facts.bounds.settle_s
-        if not is_judged or run.start.run in known or run.start.run in told & facts.tentative:
+        # A slot that a clock set back brings again has its line already.
+        if not is_judged or run.start.run in known or (run.start.run in told and facts.is_stepped):
+            continue
+        if run.start.run in told & facts.tentative:
             continue
         if until < min(facts.read, facts.last_alive) and not facts.is_lost(run, until):
             text = f"run {run.start.run} for {run.start.planned} says {run.what}, and is not recorded"
@@ -187,11 +188,9 @@ def _open_end(
 ) -> Iterator[Violation]:
     """What is planned follows the last line."""
     row = facts.history.dump.timing.get(name)
-    if row is None or row.last_run_id in facts.tentative:
+    if row is None or row.last_run_id in facts.tentative or facts.is_stepped:
         return
     planned = row.next_due if row.open is None else row.open
-    if facts.is_touched(last.planned, max(planned, facts.wall(facts.read))):
-        return
     if planned <= last.last:
         text = f"{planned} is planned, and {last.planned} to {last.last} was {last.verdict}"
         yield Violation("unaccounted", name, text)

@@ -60,7 +60,7 @@ def _overdue(facts: Facts, plans: Plans) -> Iterator[Violation]:
         gate = row.next_due if row.retry_at is None else row.retry_at
         if plan is None:
             continue
-        due = max(gate - plan.offset, plan.since)
+        due = max(gate, plan.since)
         if plans.deadline(plan, due) + facts.bounds.settle_s < horizon:
             yield Violation("stuck", name, f"it may run since {gate}, and did not until {facts.wall(horizon)}")
 

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import accumulate, pairwise
 
 import msgspec
 
@@ -18,6 +19,9 @@ TROUBLES = ("kill", "freeze", "partition", "outage")
 
 HOLDS = ("freeze", "partition", "outage")
 """Faults during which a node does nothing, and goes on when they are over."""
+
+MOMENT_S = 1e-3
+"""How far sums of times may be off."""
 
 
 class Execution(msgspec.Struct, frozen=True):
@@ -61,10 +65,18 @@ class Facts:
         self.revived = {command.task for command in self.commands("revive")}
         self.cancelled = {command.task for command in self.commands("cancel")}
         self.faults = _all_faults(history)
+        self._met: dict[int | None, list[Fault]] = defaultdict(list)  # by life, None: everybody
+        for fault in self.faults:
+            self._met[fault.life].append(fault)
         for runs in self.of_task.values():
             if any(map(self.is_belated, runs)):
                 runs.sort(key=lambda run: run.start.fence)
-        self._steps = [fault.at for fault in self.faults if fault.what == "step"]
+        steps = [fault for fault in self.faults if fault.what == "step"]
+        self._steps = [fault.at for fault in steps]
+        self._offsets = [0.0, *accumulate(fault.by for fault in steps)]
+        self._jumps = [
+            (at + before, at + after) for at, (before, after) in zip(self._steps, pairwise(self._offsets), strict=True)
+        ]  # what the wall clock showed before and after each
         self.is_stepped = bool(self._steps)
         self.tentative = {
             state.current_run.id for state in history.dump.states.values() if state.current_run is not None
@@ -89,11 +101,8 @@ class Facts:
 
     def troubles(self, life: int, since: float, until: float, whats: Iterable[str] = TROUBLES) -> list[Fault]:
         """The faults that met a life within a time."""
-        return [
-            fault
-            for fault in self.faults
-            if fault.what in whats and fault.life in (None, life) and fault.at <= until and self.end_of(fault) >= since
-        ]
+        met = (*self._met.get(None, ()), *self._met.get(life, ()))
+        return [fault for fault in met if fault.what in whats and fault.at <= until and self.end_of(fault) >= since]
 
     def since(self, execution: Execution) -> float:
         """When its node may have decided to start it: one that stood still after that says so when it wakes."""
@@ -114,6 +123,13 @@ class Facts:
         """Whether its node may have lost it by then, be it that its end was not recorded yet."""
         return bool(self.troubles(execution.start.life, self.since(execution), by))
 
+    def is_late(self, at: float) -> bool:
+        """Whether the store was, or had just been, out of reach for somebody."""
+        return any(
+            fault.what in ("partition", "outage") and fault.at <= at <= self.end_of(fault) + self.bounds.settle_s
+            for fault in self.faults
+        )
+
     def is_gone(self, life: int, by: float) -> bool:
         """Whether a life had ended by then, one way or another, and its processes with it."""
         return any(one.life == life and one.ended is not None and one.ended <= by for one in self.history.lives)
@@ -124,7 +140,7 @@ class Facts:
         if execution.end is not None and execution.end.what != "cut":
             return False
         timeout_s = self.declared(start.service).timeout_s
-        is_over = timeout_s is not None and until >= start.at + timeout_s
+        is_over = timeout_s is not None and until >= start.at + timeout_s - MOMENT_S
         return is_over or bool(self.troubles(start.life, start.at, until, ["child"]))
 
     def has_died(self, execution: Execution | None, since: float | None, by: float | None) -> bool:
@@ -150,12 +166,11 @@ class Facts:
 
     def is_touched(self, since: float, until: float) -> bool:
         """Whether the wall clock was set from, to or over a time within these, by the wall clock."""
-        shown = [(self.wall(math.nextafter(at, -math.inf)), self.wall(at)) for at in self._steps]
-        return any(min(pair) <= until and max(pair) >= since for pair in shown)
+        return any(min(jump) <= until and max(jump) >= since for jump in self._jumps)
 
     def wall(self, at: float) -> float:
         """What the wall clock showed then."""
-        return at + sum(fault.by for fault in self.faults if fault.what == "step" and fault.at <= at)
+        return at + self._offsets[self.epoch(at)]
 
     def by(self, shown: float | None) -> float:
         """The latest time at which the wall clock may have shown that."""

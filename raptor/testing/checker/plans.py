@@ -28,7 +28,7 @@ CATCH_UP_S = 1.0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A service on the list of a scheduler that runs, for as long as nothing changes. Times are by the steady clock."""
+    """A service on the list of a scheduler that runs, for as long as nothing changes and no clock is set."""
 
     scheduler: str
     service: Declared
@@ -37,7 +37,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     position: int  # on the list
     since: float
     until: float
-    offset: float  # what the wall clock is ahead
 
     @property
     def every_s(self) -> float | None:
@@ -103,7 +102,8 @@ class Plans:
         name = self._schedulers.get(service)
         commands = [] if name is None else self._defined[name]
         if paused:
-            return any(one.at <= by and service in _definition(one).paused_services for one in commands)
+            held = (_definition(one) for one in commands if one.at <= by)
+            return any(one.paused or service in one.paused_services for one in held)
         return any(
             one.at <= by and service not in {entry.name for entry in _definition(one).services} for one in commands
         )
@@ -116,7 +116,7 @@ class Plans:
 
     def blocked(self, plan: Plan) -> Spans:
         """When nothing can be demanded: a disturbance, or a run before it; with gaps in which nothing must happen."""
-        key = plan.scheduler, plan.service.name, plan.timing, plan.beat_s, plan.offset
+        key = plan.scheduler, plan.service.name, plan.timing, plan.beat_s
         if key not in self._blocked:
             spans = [*self.disturbed, *self._busy(plan.scheduler), *self._own(plan)]
             self._blocked[key] = Spans(spans, gap=self.slack(plan))
@@ -146,8 +146,8 @@ class Plans:
         lives = facts.history.lives
         for life in lives:
             spans.append(Span(life.at, life.at + recover_s))
-            if life.ended is not None:
-                spans.append(Span(life.ended, life.ended + recover_s))
+            if life.ended is not None:  # in order: it begins nothing for a while before
+                spans.append(Span(life.ended - (0.0 if life.killed else recover_s), life.ended + recover_s))
         up = Spans((life.at, facts.read if life.ended is None else life.ended) for life in lives).spans
         for before, after in pairwise(up):
             spans.append(Span(before.until, after.since + recover_s))
@@ -163,11 +163,12 @@ class Plans:
         wait_s = min(plan.every_s or LONGEST_RETRY_S, LONGEST_RETRY_S)
         for place, run in enumerate(runs):
             span = self.span(run)
+            span = Span(span.since, span.until + self.facts.bounds.late_s)  # its end is recorded a little later
             if run.what != "end":
                 following = runs[place + 1].start.at if place + 1 < len(runs) else span.until + wait_s
                 span = Span(span.since, max(span.until, min(span.until + wait_s, following)))
-            if plan.service.missed == "all" and self.is_disturbed(run.start.planned - plan.offset, run.start.at):
-                span = Span(min(span.since, run.start.planned - plan.offset), span.until + CATCH_UP_S)
+            if plan.service.missed == "all" and self.is_disturbed(run.start.planned, run.start.at):
+                span = Span(min(span.since, run.start.planned), span.until + CATCH_UP_S)
             yield span
 
     def span(self, run: Execution) -> Span:
@@ -185,28 +186,26 @@ class Plans:
             until = commands[place + 1].at if place + 1 < len(commands) else horizon
             if not definition.should_run or definition.paused:
                 continue
-            for since, end, offset in self._steady(command.acked, min(until, horizon)):
-                yield from self._listed(definition, since, end, offset)
+            end = self._steady(command.acked, min(until, horizon))
+            if command.acked < end:
+                yield from self._listed(definition, command.acked, end)
 
-    def _listed(self, definition: Definition, since: float, until: float, offset: float) -> Iterator[Plan]:
+    def _listed(self, definition: Definition, since: float, until: float) -> Iterator[Plan]:
         for position, entry in enumerate(definition.services):
             timing = self._timing(definition, entry.name)
             if timing is not None and entry.name not in definition.paused_services:
                 yield Plan(
                     scheduler=definition.name, service=self.facts.declared(entry.name), timing=timing,
-                    beat_s=definition.interval_s or 0.0, position=position, since=since, until=until, offset=offset,
+                    beat_s=definition.interval_s or 0.0, position=position, since=since, until=until,
                 )  # fmt: skip
 
-    def _steady(self, since: float, until: float) -> Iterator[tuple[float, float, float]]:
-        """Pieces without a step of the clock, up to an orderly stop: after that a scheduler waits to be started."""
+    def _steady(self, since: float, until: float) -> float:
+        """Until when that is certain: a scheduler waits to be started after an orderly stop, and a clock that is set
+        moves what was planned."""
         if not self.facts.bounds.shared:
             stops = (life.ended for life in self.facts.history.lives if life.ended is not None and not life.killed)
-            until = min([until, *(stop for stop in stops if stop >= since)])
-        steps = [fault.at for fault in self.facts.faults if fault.what == "step" and since < fault.at < until]
-        edges = [since, *steps, until]
-        for begin, end in pairwise(edges):
-            if begin < end:
-                yield begin, end, self.facts.wall(begin) - begin
+            until = min([until, *(stop - self.facts.bounds.recover_s for stop in stops if stop >= since)])
+        return min([until, *(fault.at for fault in self.facts.faults if fault.what == "step")])
 
     def _timing(self, definition: Definition, name: str) -> Timing | None:
         entry = next((entry for entry in definition.services if entry.name == name), None)

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from raptor.testing.checker.facts import Execution, Facts
-from raptor.testing.checker.plans import Plan, Plans
+from raptor.testing.checker.history import Image
+from raptor.testing.checker.plans import Plans
 from raptor.testing.checker.violation import Violation
 
 MOMENT_S = 1e-6
@@ -18,16 +19,19 @@ def judge_slots(facts: Facts, plans: Plans) -> Iterator[Violation]:
     for name, runs in facts.of_service.items():
         yield from overlaps(facts, name, runs)
         of_slot: dict[tuple[float, int], list[Execution]] = defaultdict(list)
+        tried: set[float] = set()
         for run in runs:
             if run.start.scheduler is None:
                 continue
-            if run.start.shown < run.start.planned and not facts.was_set_back(run.start):
-                early_s = run.start.planned - run.start.shown
+            early_s = run.start.planned - run.start.shown
+            if early_s > 0 and run.start.planned not in tried and not facts.was_set_back(run.start):
                 yield Violation("early", name, f"run {run.start.run} began {early_s} s before its slot")
+            tried.add(run.start.planned)  # its next run may be early by a clock that was set back
             of_slot[run.start.planned, facts.epoch(run.start.at)].append(run)
         yield from _too_soon(facts, plans, name, [tries[0] for tries in of_slot.values()])
         for (planned, _), tries in of_slot.items():
-            tries.sort(key=facts.since)
+            if len(tries) > 1:
+                tries.sort(key=facts.since)
             yield from _wrong_tries(facts, f"{name} for {planned}", tries, recorded)
         yield from _unwanted(facts, name, runs)
     for name, runs in facts.of_scheduler.items():
@@ -40,14 +44,11 @@ def judge_slots(facts: Facts, plans: Plans) -> Iterator[Violation]:
 def overlaps(facts: Facts, subject: str, runs: Sequence[Execution]) -> Iterator[Violation]:
     """Two runs at a time of what runs once at a time, unless the node of the first had lost it."""
     for before, run in pairwise(runs):
-        is_lost = facts.is_lost(before, run.start.at)
-        if (
-            facts.is_belated(run)
-            or before.over < run.begun
-            or (is_lost and (before.end is None or facts.bounds.shared))
-        ):
+        if before.over < run.begun or facts.is_belated(run):
             continue
         if before.end is None and facts.is_over(before, run.start.at):
+            continue
+        if (before.end is None or facts.bounds.shared) and facts.is_lost(before, run.start.at):
             continue
         text = f"run {before.start.run} went on when {run.start.run} had begun"
         yield Violation("overlap", subject, text)
@@ -58,8 +59,10 @@ def _wrong_tries(
 ) -> Iterator[Violation]:
     """All runs for one slot: the first, and those that the end of the one before explains."""
     service = facts.declared(tries[0].start.service)
-    if tries[0].start.attempt != 1 and not facts.troubles(tries[0].start.life, 0.0, tries[0].start.at, ["child"]):
-        yield Violation("attempts", subject, f"its first run was attempt {tries[0].start.attempt}")
+    first = tries[0].start
+    is_moved = facts.epoch(first.at) > 0  # by a step of the clock, with the tries before it
+    if first.attempt != 1 and not is_moved and not facts.troubles(first.life, 0.0, first.at, ["child"]):
+        yield Violation("attempts", subject, f"its first run was attempt {first.attempt}")
     for place, (before, run) in enumerate(pairwise(tries)):
         told, last = run.start.attempt, before.start.attempt
         has_failed = before.what == "fail" or facts.is_broken_off(before, run.start.at)
@@ -102,55 +105,64 @@ def _unwanted(facts: Facts, name: str, runs: Sequence[Execution]) -> Iterator[Vi
     """A service that passes over what it missed runs for no slot that came while nobody was there."""
     if facts.declared(name).missed != "skip" or facts.is_stepped or not facts.history.lives:
         return
+    before: Execution | None = None
     for run in runs:
-        at = run.start.planned
+        at, is_open = run.start.planned, before is not None and before.what != "end"  # what failed is tried again
         began = next((life.at for life in facts.history.lives if life.life == run.start.life), at)
         was_there = any(life.at <= at and (life.ended is None or life.ended >= at) for life in facts.history.lives)
-        if run.start.scheduler is not None and run.start.attempt == 1 and at < began and not was_there:
+        if run.start.scheduler is not None and not is_open and at < began and not was_there:
             yield Violation("extra", name, f"run {run.start.run} for {at}, when nobody was there")
+        before = run
 
 
 def _disorder(plans: Plans, scheduler: str, runs: Sequence[Execution]) -> Iterator[Violation]:
-    """What was due at one check runs in the order of the list."""
+    """What was due at one check runs in the order of the list. Tries of what failed have checks of their own."""
     ended_well: dict[str, bool] = {}
-    for before, run in pairwise(runs):
-        ended_well[before.start.service] = before.what == "end"
+    plain: list[bool] = []  # whether a run is no try of what failed
+    for run in runs:
+        plain.append(run.start.attempt == 1 and ended_well.get(run.start.service, True))
+        ended_well[run.start.service] = run.what == "end"
+    for (before, run), are_plain in zip(pairwise(runs), map(all, pairwise(plain)), strict=True):
         first, second = (plans.at(one.start.service, one.start.at) for one in (before, run))
-        if first is None or second is None or (first.since, first.scheduler) != (second.since, scheduler):
+        if first is None or second is None or not are_plain or second.service.missed == "all":
             continue
-        is_plain = run.start.attempt == 1 and ended_well.get(run.start.service, True) and second.service.missed != "all"
+        is_one_list = (first.since, first.scheduler) == (second.since, scheduler)
         was_due = run.start.planned <= before.start.planned or (
-            run.start.cycle and run.start.cycle == before.start.cycle
+            run.start.cycle != "" and run.start.cycle == before.start.cycle
         )
-        if second.position < first.position and is_plain and was_due and not _hindered(plans, first, before, run):
+        if is_one_list and second.position < first.position and was_due and not _hindered(plans, before, run):
             text = f"{before.start.service} ran before {run.start.service}, which was due and stands before it"
             yield Violation("order", f"scheduler {scheduler}", text)
 
 
-def _hindered(plans: Plans, plan: Plan, before: Execution, run: Execution) -> bool:
+def _hindered(plans: Plans, before: Execution, run: Execution) -> bool:
     """Whether the one that came later could not run with the other: it ran by hand, or somebody was disturbed."""
     own = plans.facts.of_service.get(run.start.service, [])
     by_hand = any(
-        one.start.scheduler is None and one.start.at <= run.start.at and one.until >= run.start.planned - plan.offset
-        for one in own
+        one.start.scheduler is None and one.start.at <= run.start.at and one.until >= run.start.planned for one in own
     )
-    return by_hand or plans.is_disturbed(before.start.planned - plan.offset, run.start.at)
+    return by_hand or plans.is_disturbed(before.start.planned, run.start.at)
 
 
 def _after_images(facts: Facts) -> Iterator[Violation]:
     """Nothing runs for a slot whose success an image of the store shows."""
-    by_run = {run.start.run: run for run in facts.executions}
-    for image in facts.history.images:
+    by_run = {run.start.run: run for run in facts.executions if run.start.task is None}
+    first: dict[str, Image] = {}  # that shows the success of a run
+    for image in sorted(facts.history.images, key=lambda image: image.seen):
         for id in image.recorded:
-            known = by_run.get(id)
-            if known is None:
-                continue
-            for run in facts.of_service.get(known.start.service, ()):
-                is_same = (run.start.scheduler, run.start.planned) == (known.start.scheduler, known.start.planned)
-                is_later = run.begun >= image.seen and not facts.is_belated(run, image.at)
-                if is_same and is_later and facts.epoch(run.start.at) == facts.epoch(known.start.at):
-                    text = f"run {run.start.run} for {run.start.planned}, whose success was recorded by {image.at}"
-                    yield Violation("repeated", run.start.service, text)
+            first.setdefault(id, image)
+    of_slot: dict[tuple[object, ...], list[Execution]] = defaultdict(list)
+    for run in by_run.values():
+        of_slot[_slot(facts, run)].append(run)
+    for id, image in first.items():
+        for run in of_slot[_slot(facts, by_run[id])] if id in by_run else ():
+            if run.begun >= image.seen and not facts.is_belated(run, image.at):
+                text = f"run {run.start.run} for {run.start.planned}, whose success was recorded by {image.at}"
+                yield Violation("repeated", run.start.service, text)
+
+
+def _slot(facts: Facts, run: Execution) -> tuple[object, ...]:
+    return run.start.service, run.start.scheduler, run.start.planned, facts.epoch(run.start.at)
 
 
 def _excess(facts: Facts) -> Iterator[Violation]:

@@ -39,7 +39,7 @@ def _missed(
     complete = [run.start.at for run in runs if run.what in ("end", "fail") or facts.is_broken_off(run, facts.read)]
     for place in match(windows, complete).unmet:
         since, until = windows[place]
-        text = f"due at {since + plan.offset}, and no run began until {until + plan.offset}"
+        text = f"due at {since}, and no run began until {until}"
         yield Violation("missed", plan.service.name, text)
 
 
@@ -48,8 +48,7 @@ def _windows(facts: Facts, plans: Plans, plan: Plan, within: Sequence[Execution]
     own = Spans(plans.span(run) for run in facts.of_service.get(plan.service.name, ()))
     together: dict[Span, float] = {}
     last = -math.inf
-    for slot in _slots(plan, within):
-        due = slot - plan.offset
+    for due in _slots(plan, within):
         if own.meeting(due - facts.bounds.late_s, math.nextafter(due, -math.inf)):
             continue  # it came while the service ran: skipped, or one run with the next
         span = blocked.meeting(due, due + slack)
@@ -65,19 +64,21 @@ def _windows(facts: Facts, plans: Plans, plan: Plan, within: Sequence[Execution]
 
 def _is_excused(plans: Plans, plan: Plan, span: Span) -> bool:
     """Whether slots of a disturbance may end without a run."""
+    runs = plans.facts.of_service.get(plan.service.name, [])
+    if span.since <= plan.since and not (runs and runs[0].start.at < plan.since):
+        return True  # whoever was told of it may have been killed before the first look at it
     may_pass = plan.service.missed == "skip" or plan.service.on_crash == "skip"
     return may_pass and plans.is_disturbed(span.since, span.until)
 
 
 def _slots(plan: Plan, within: Sequence[Execution]) -> Sequence[float]:
-    """By the wall clock. Those of an interval are counted from the first slot that ran."""
-    until = plan.until + plan.offset
+    """Those of an interval are counted from the first slot that ran."""
     if plan.every_s is None:
-        return slots_from(plan.timing, plan.timing.first(plan.since + plan.offset), until)
+        return slots_from(plan.timing, plan.timing.first(plan.since), plan.until)
     if not within:
         return ()
     first = min(run.start.planned for run in within)
-    return [slot for slot in slots_from(plan.timing, first, until) if slot >= plan.since + plan.offset]
+    return [slot for slot in slots_from(plan.timing, first, plan.until) if slot >= plan.since]
 
 
 def _late(
@@ -86,7 +87,7 @@ def _late(
     """The first run for a slot begins in time, and the first run of all."""
     seen = {run.start.planned for run in runs if run.start.at < plan.since}
     for run in within:
-        due = run.start.planned - plan.offset
+        due = run.start.planned
         if run.start.planned in seen or not plan.holds(due):
             continue
         seen.add(run.start.planned)
@@ -106,8 +107,11 @@ def _gaps(plans: Plans, plan: Plan, within: Sequence[Execution]) -> Iterator[Vio
         assert run is not None
         span = plans.span(run)
         due = span.until + plan.every_s + plans.slack(plan)
-        if plan.service.missed == "skip" and plans.is_disturbed(run.start.at, due):
-            due = plans.deadline(plan, due) + plan.every_s
+        since = run.start.at
+        while (
+            plan.service.missed == "skip" and due < plan.until and plans.is_disturbed(since, plans.deadline(plan, due))
+        ):
+            since, due = due, plans.deadline(plan, due) + plan.every_s  # it may pass over that one
         deadline = plans.deadline(plan, due)
         if following is None and deadline < plan.until:
             yield Violation("missed", plan.service.name, f"no run from {span.until} to {plan.until}")

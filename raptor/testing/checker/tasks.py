@@ -15,6 +15,9 @@ from raptor.testing.checker.violation import Kind, Violation
 JUDGED = ("failed", "lapsed", "poison")
 """Reasons of a dead task that Raptor itself gave after a run."""
 
+MOMENT_S = 1e-6
+"""Due times are whole microseconds."""
+
 
 def judge_tasks(facts: Facts) -> Iterator[Violation]:
     tasks = facts.history.dump.tasks
@@ -70,7 +73,7 @@ def _early(facts: Facts) -> Iterator[Violation]:
                 early_s = run.start.planned - run.start.shown
                 yield Violation("early", f"task {id}", f"run {run.start.fence} began {early_s} s early")
         due = earliest.get(id)
-        if due is not None and runs[0].start.planned < due:
+        if due is not None and runs[0].start.planned < due - MOMENT_S and id not in facts.revived:
             yield Violation("early", f"task {id}", f"it was put for {due}, and ran for {runs[0].start.planned}")
 
 
@@ -87,7 +90,8 @@ def _after_images(facts: Facts) -> Iterator[Violation]:
                 yield Violation("repeated", f"task {id}", text)
     for image in facts.history.images:
         for owner, count in Counter(image.taken).items():
-            if count > facts.bounds.lanes:
+            is_late = facts.is_late(image.at)  # what had ended could not be recorded, and gave up its lane
+            if count > facts.bounds.lanes * (1 + is_late):
                 text = f"{count} tasks were taken at {image.at}, for {facts.bounds.lanes} lanes"
                 yield Violation("extra", f"owner {owner}", text)
 
@@ -100,7 +104,7 @@ def _series(facts: Facts) -> Iterator[Violation]:
         if task.timing is not None and task.parent is not None:
             following[task.parent] += 1
             end = ends.get(task.parent)
-            if end is not None and task.due < end - 1e-6:
+            if end is not None and task.due < end - MOMENT_S and not facts.is_stepped:
                 text = f"its successor {task.id} is due at {task.due}, before its end at {end}"
                 yield Violation("series", f"task {task.parent}", text)
     for task in tasks:
@@ -153,11 +157,10 @@ def _wrong_tries(facts: Facts, task: Kept, runs: Sequence[Execution]) -> Iterato
     """Each run is the last one, or a try that the row remembers; and the counts are theirs."""
     if task.max_attempts is not None and task.attempts >= task.max_attempts and task.state is not State.DEAD:
         yield "attempts", f"{task.state} after {task.attempts} attempts of {task.max_attempts}"
-    if len(task.history) >= LIVES:
-        return
-    before = [run for run in runs if run.start.fence < task.fence or task.state not in ENDED]
-    if task.state is State.TAKEN and before and before[-1].start.fence == task.fence:
-        before.pop()  # it runs
+    yield from _wrong_count(task, runs)
+    if len(task.history) >= LIVES or facts.is_stepped:
+        return  # some are forgotten, or their times say nothing
+    before = [run for run in runs if not _is_last(facts, task, run)]
     place = 0
     for run in before:
         found = _place(facts, task, run, place)
@@ -173,10 +176,18 @@ def _wrong_tries(facts: Facts, task: Kept, runs: Sequence[Execution]) -> Iterato
         place = found + 1
     for past in task.history[place:]:
         yield from _wrong_try(facts, past, None)
-    yield from _wrong_count(task, runs)
+
+
+def _is_last(facts: Facts, task: Kept, run: Execution) -> bool:
+    """Whether a run is the one that goes on, or that ended its task: it is in no try."""
+    if run.start.fence < task.fence or task.state is State.READY:
+        return False
+    return task.state is not State.CANCELLED or _place(facts, task, run, 0) is None
 
 
 def _wrong_count(task: Kept, runs: Sequence[Execution]) -> Iterator[tuple[Kind, str]]:
+    if len(task.history) >= LIVES:
+        return
     failed = sum(past.verdict == "retry" for past in task.history)
     last = runs[-1] if runs and runs[-1].start.fence == task.fence else None
     gave_up = last is not None and last.end is not None and last.end.asked == "failed"
@@ -191,7 +202,7 @@ def _place(facts: Facts, task: Kept, run: Execution, first: int) -> int | None:
     ends = [past.end for past in task.history]
     for since in (run.start.shown, facts.since(run)):
         for at in range(first, len(task.history)):
-            if facts.is_stepped or (begun[at] <= run.start.shown and since <= ends[at]):
+            if begun[at] <= run.start.shown and since <= ends[at]:
                 return at
     return None
 
@@ -224,7 +235,7 @@ def _excess(facts: Facts) -> Iterator[Violation]:
     extra = 0
     for task in facts.history.dump.tasks:
         costly = sum(past.info != LAPSED.info for past in task.history)
-        if len(task.history) < LIVES:
+        if len(task.history) < LIVES and task.id not in facts.revived:
             extra += max(0, len(facts.of_task.get(task.id, ())) - 1 - costly)
     if extra > facts.cost * facts.bounds.lanes:
         text = f"{extra} runs too many, for {facts.cost} disturbances of {facts.bounds.lanes} lanes"
