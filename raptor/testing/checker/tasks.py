@@ -163,14 +163,17 @@ def _wrong_tries(facts: Facts, task: Kept, runs: Sequence[Execution]) -> Iterato
     before = [run for run in runs if not _is_last(task, run)]
     place = 0
     for run in before:
-        found = next((at for at in range(place, len(task.history)) if _holds(task.history[at], run)), None)
+        holding = [at for at in range(place, len(task.history)) if _holds(task.history[at], run)]
+        # Of two that meet at the moment it began, the one that it was told of.
+        told = (at for at in holding if _failures(task.history[:at]) == run.start.attempt)
+        found = next(told, holding[0] if holding else None)
         if found is None:
             yield "unaccounted", f"run {run.start.fence} of life {run.start.life} is in no try of the row"
             continue
         for past in task.history[place:found]:
             yield from _wrong_try(facts, past, None)
         yield from _wrong_try(facts, task.history[found], run)
-        failed = sum(past.verdict == "retry" for past in task.history[:found])
+        failed = _failures(task.history[:found])
         if run.start.attempt != failed:
             yield "attempts", f"run {run.start.fence} was told of {run.start.attempt} failures, after {failed}"
         place = found + 1
@@ -183,6 +186,10 @@ def _is_last(task: Kept, run: Execution) -> bool:
     if run.start.fence < task.fence or task.state is State.READY:
         return False
     return task.state is not State.CANCELLED or not any(_holds(past, run) for past in task.history)
+
+
+def _failures(history: Sequence[Try]) -> int:
+    return sum(past.verdict == "retry" for past in history)
 
 
 def _wrong_count(task: Kept, runs: Sequence[Execution]) -> Iterator[tuple[Kind, str]]:
