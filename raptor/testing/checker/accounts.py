@@ -56,7 +56,9 @@ def _wrong(facts: Facts, plans: Plans, slot: Slot, by_run: dict[str, Execution])
         if not facts.is_stepped and tries and not any(_has_failed(facts, run) for run in tries):
             yield "unfounded", "no run for it failed"
     elif slot.verdict == "skipped" and slot.reason in ("paused", "removed"):
-        if not plans.asked(slot.service, recorded, paused=slot.reason == "paused"):
+        # The line bears the time of the check; those before it in the cycle may have run for a while since.
+        cycle_s = facts.bounds.run_s * len(facts.history.services)
+        if not plans.asked(slot.service, recorded + cycle_s, paused=slot.reason == "paused"):
             yield "unfounded", f"{slot.reason}, and nobody asked for that"
     elif slot.verdict == "skipped" and slot.reason == "interrupted":
         if service.on_crash != "skip":
@@ -152,6 +154,10 @@ def _hole(
     if wrong:
         yield Violation("unaccounted", before.service, wrong)
     earliest, latest = _following(timing, has_beat, before, by_run, ends)
+    if before.run is None and any(
+        life.killed and (life.ended or 0) >= facts.by(before.recorded) for life in facts.history.lives
+    ):
+        latest = math.inf  # a crash between the line and the row: the next life counts from its own check
     if not earliest - MOMENT_S <= planned <= latest + MOMENT_S:
         text = f"after {before.last} ({before.verdict}) comes {planned}, and should between {earliest} and {latest}"
         yield Violation("unaccounted", before.service, text)

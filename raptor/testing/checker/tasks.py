@@ -170,7 +170,7 @@ def _wrong_tries(facts: Facts, task: Kept, runs: Sequence[Execution]) -> Iterato
         for past in task.history[place:found]:
             yield from _wrong_try(facts, past, None)
         yield from _wrong_try(facts, task.history[found], run)
-        failed = sum(past.verdict == "retry" for past in task.history[:found])
+        failed = _failures(task.history[:found])
         if run.start.attempt != failed:
             yield "attempts", f"run {run.start.fence} was told of {run.start.attempt} failures, after {failed}"
         place = found + 1
@@ -183,6 +183,10 @@ def _is_last(facts: Facts, task: Kept, run: Execution) -> bool:
     if run.start.fence < task.fence or task.state is State.READY:
         return False
     return task.state is not State.CANCELLED or _place(facts, task, run, 0) is None
+
+
+def _failures(history: Sequence[Try]) -> int:
+    return sum(past.verdict == "retry" for past in history)
 
 
 def _wrong_count(task: Kept, runs: Sequence[Execution]) -> Iterator[tuple[Kind, str]]:
@@ -201,9 +205,11 @@ def _place(facts: Facts, task: Kept, run: Execution, first: int) -> int | None:
     begun = [past.end if past.start is None else past.start for past in task.history]
     ends = [past.end for past in task.history]
     for since in (run.start.shown, facts.since(run)):
-        for at in range(first, len(task.history)):
-            if begun[at] <= run.start.shown and since <= ends[at]:
-                return at
+        places = [at for at in range(first, len(ends)) if begun[at] <= run.start.shown and since <= ends[at]]
+        # Of two that meet at the moment it began, the one that it was told of.
+        told = (at for at in places if _failures(task.history[:at]) == run.start.attempt)
+        if places:
+            return next(told, places[0])
     return None
 
 
