@@ -56,7 +56,7 @@ class Lanes:
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself would let them be collected
         self._recording: dict[asyncio.Future[None], int] = {}  # how many wait for each to be durable
         self._ending = 0  # of them all
-        self._breakable: set[Lane] = set()
+        self._breakable: dict[Lane, None] = {}  # in the order of their starts, in which they are broken off too
         self._broken_off = False
         self._moved: asyncio.Future[None] | None = None
         self._failed: BaseException | None = None
@@ -99,11 +99,11 @@ class Lanes:
         """From here on an interruption ends this lane's work."""
         if self._broken_off:
             raise asyncio.CancelledError
-        self._breakable.add(lane)
+        self._breakable[lane] = None
 
     def shelter(self, lane: Lane) -> None:
         """The recording of its result is not broken off: half done it would be forgotten."""
-        self._breakable.discard(lane)
+        self._breakable.pop(lane, None)
 
     def interrupt(self) -> None:
         """Cancel what runs, and whatever would start yet; each run is recorded as interrupted."""
