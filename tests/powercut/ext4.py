@@ -92,6 +92,10 @@ async def cut_once(volume: Volume, rng: random.Random, counts: Counter[str], *, 
     counts["real_control_cuts" if synchronous != "FULL" else "real_cuts"] += 1
     counts["acks_checked"] += told.acknowledged
     wrong = judged(found, told)
+    if synchronous == "FULL" and "done" in after:  # how often it happens is counted all the same
+        late = Told(volume.records).hear_all(before).hear_all(after)
+        counts["late_acks"] += late.acknowledged - told.acknowledged
+        counts["cuts_with_late_acks_lost"] += bool(judged(found, late)) and not wrong
     if found.found is None:
         volume.clear()
     else:

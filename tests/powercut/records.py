@@ -101,19 +101,28 @@ class Told:
             if found.get(key) not in may
         ]
         wrong += [f"{key} is there, and nobody wrote it" for key in found.keys() - versions.keys()]
-        return wrong + [line for change in self.changes.values() for line in self._halved(change, found, versions)]
+        return wrong + [line for number in self.changes for line in self._halved(number, found)]
 
-    def _halved(self, change: Change, found: Mapping[str, Any], versions: Mapping[str, list[Any]]) -> Iterable[str]:
+    def _halved(self, number: int, found: Mapping[str, Any]) -> Iterable[str]:
+        change = self.changes[number]
         if change.acknowledged:
             return
         earlier = True  # whether all of the commits before it are there
+        names = [key for key, _ in change.records]
         for table, group in groupby(change.records, key=_committed_with):
-            new = {found.get(key) == value for key, value in group if versions[key][-2:-1] != [value]}
+            new = {now for key, _ in group if (now := self._is_new(number, key, found.get(key))) is not None}
             if len(new) > 1:
-                yield f"half of a commit is in {table or 'raptor.sqlite'}: {[key for key, _ in change.records]}"
+                yield f"half of a commit is in {table or 'raptor.sqlite'}: {names}"
             if True in new and not earlier:
-                yield f"{table} has a commit without the one before it: {[key for key, _ in change.records]}"
+                yield f"{table} has a commit without the one before it: {names}"
             earlier = earlier and False not in new
+
+    def _is_new(self, number: int, key: str, value: Any) -> bool | None:
+        """Whether a record is as this change or a later one made it; None where that cannot be told."""
+        before, since = [self.before.get(key)], list[Any]()
+        for other, change in self.changes.items():
+            (before if other < number else since).extend(value for name, value in change.records if name == key)
+        return None if value in before and value in since else value in since
 
 
 def _committed_with(record: tuple[str, Any]) -> str:

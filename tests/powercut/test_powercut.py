@@ -23,6 +23,14 @@ def place() -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture
+def volume(place: Path) -> Iterator[Volume]:
+    if why := why_not():
+        pytest.skip(f"no real file system is cut off here: {why}")
+    with Volume(place) as mounted:
+        yield mounted
+
+
 def recorded(place: Path, **options: object) -> Recording:
     (place / "first").mkdir()
     plan = Plan(home="", marks="", seed=random.randrange(2**32), at=1e6, **options)  # type: ignore[arg-type]
@@ -73,23 +81,23 @@ async def test_where_folders_are_not_synced_cuts_show_losses(place: Path, system
     assert await judge.violations([len(lazy)], "", 0) != []
 
 
-@pytest.mark.skipif(bool(why_not()), reason=f"real cuts: {why_not()}")
 @pytest.mark.timeout(240)
-async def test_a_real_file_system_that_is_cut_off_keeps_what_was_acknowledged(place: Path, system_clock: Clock) -> None:
+async def test_a_real_file_system_that_is_cut_off_keeps_what_was_acknowledged(
+    volume: Volume, system_clock: Clock
+) -> None:
     seed = random.randrange(2**32)
     rng, counts = random.Random(seed), Counter[str]()
-    with Volume(place) as volume:
-        for _ in range(6):
-            assert await cut_once(volume, rng, counts) == [], f"seed {seed}"
+    for _ in range(6):
+        assert await cut_once(volume, rng, counts) == [], f"seed {seed}"
     assert counts["acks_checked"] > 0
 
 
-@pytest.mark.skipif(bool(why_not()), reason=f"real cuts: {why_not()}")
 @pytest.mark.timeout(240)
-async def test_a_real_file_system_shows_losses_without_a_sync_at_every_commit(place: Path, system_clock: Clock) -> None:
+async def test_a_real_file_system_shows_losses_without_a_sync_at_every_commit(
+    volume: Volume, system_clock: Clock
+) -> None:
     rng, counts, losses = random.Random(), Counter[str](), 0
-    with Volume(place) as volume:
-        for _ in range(5):
-            losses += bool(await cut_once(volume, rng, counts, synchronous="OFF"))
-            volume.clear()
+    for _ in range(5):
+        losses += bool(await cut_once(volume, rng, counts, synchronous="OFF"))
+        volume.clear()
     assert losses > 0

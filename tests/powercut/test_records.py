@@ -33,6 +33,7 @@ CYCLE = ("begin", 1, [["service_timing/s", 1], ["scheduler_state/s", 1]])
         (told(before={"task/a": 1}), {"task/a": 1}),
         (told(PAIR), {"task/a": 1, "task/b": 1}),
         (told(CYCLE), {"service_timing/s": 1}),
+        (told(PAIR, TWO, ("begin", 3, [["task/a", 3]])), {"task/a": 3, "task/b": 1}),
     ],
 )
 def test_what_may_be(said: Told, found: dict[str, Any]) -> None:
