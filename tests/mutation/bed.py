@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import gc
+import importlib
 import importlib.abc
 import importlib.util
 import os
@@ -25,6 +26,9 @@ import pytest
 from tests.mutation.mutants import Mutant, mutants
 
 ROOT = Path(__file__).parents[2]
+# Only what the tests need, and once, before any fork: others cost seconds each time.
+PLUGINS = ("pytest_asyncio.plugin", "pytest_timeout", "_hypothesis_pytestplugin")
+HEAVY = ("apscheduler.triggers.interval", "cronsim", "hypothesis.stateful", "msgspec", "sqlitedict", "tenacity", "yaml")
 KILLED, SURVIVED, SLOW = "killed", "survived", "timed out"
 
 
@@ -46,26 +50,29 @@ class Bed:
         self._tests = tests
         self._scratch = scratch
         self.limit_s = 300.0
+        self.plugins: list[object] = [*map(importlib.import_module, PLUGINS), Quick()]
+        for name in HEAVY:
+            importlib.import_module(name)
 
     def arguments(self) -> list[str]:
-        quiet = ["-q", "-s", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "-o", "timeout=30"]
+        os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+        quiet = ["-q", "-s", "-x", "-p", "no:cacheprovider", "-o", "timeout=30"]
         return [*quiet, f"--basetemp={self._scratch / 'tests'}", *self._tests]
 
     def run(self, chosen: Sequence[Mutant], told: Callable[[Mutant, str], None]) -> None:
         """Try each of them; RuntimeError if the tests fail without any."""
         inner = [mutant for mutant in chosen if mutant.where is not None]
         outer = [mutant for mutant in chosen if mutant.where is None]
+        self._warm(inner, told)  # first: it sees whether the tests pass without any
         for mutant in outer:
             told(mutant, self._cold(mutant))
-        if inner or not chosen:
-            self._warm(inner, told)
 
     def _cold(self, mutant: Mutant) -> str:
         code = mutant.compiled(self.tree, self.path)
 
         def child() -> int:
             sys.meta_path.insert(0, Changed(self.module, self.path, code))
-            return int(pytest.main(self.arguments(), plugins=[Quick()]))
+            return int(pytest.main(self.arguments(), plugins=self.plugins))
 
         return forked(child, self.limit_s)
 
@@ -77,7 +84,7 @@ class Bed:
             os.close(reading)
             loop = Loop(self, chosen, lambda mutant, what: _say(writing, chosen.index(mutant), what))
             silence()
-            pytest.main(self.arguments(), plugins=[Quick(), loop])
+            pytest.main(self.arguments(), plugins=[*self.plugins, loop])
             os._exit(0 if loop.sound else 3)
         os.close(writing)
         with os.fdopen(reading) as lines:

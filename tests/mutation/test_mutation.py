@@ -53,7 +53,7 @@ def test_a_module_is_broken_in_every_way_but_its_documentation_types_and_asserts
         ("Box.fits", "wide or count < LIMIT -> wide and count < LIMIT"),
         ("Box.fits", "count < LIMIT -> count <= LIMIT"),
         ("total", "0 -> 1"),
-        ("total", "if not one -> if not (not one)"),
+        ("total", "if not one -> if not not one"),
         ("total", "not one -> one"),
         ("total", "continue -> break"),
         ("total", "found += min(one, 10) -> found -= min(one, 10)"),
