@@ -89,6 +89,10 @@ torture: $(VENV)/.test ## Kill nodes in mid-cycle and among their tasks, and Pos
 fuzz: $(VENV)/.fuzz ## Give damaged and random inputs to whatever reads (MINUTES=, SEED=)
 	@$(IN_VENV) -m tests.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: mutate
+mutate: $(VENV)/.test ## Break the code on purpose, place by place, and see which test notices (MINUTES=, SEED=)
+	@$(IN_VENV) -m tests.mutation --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: clean
 clean: ## Remove .venv, caches and whatever was built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -109,7 +109,7 @@ class Quick:
 
         phases = (Phase.explicit, Phase.generate)
         settings.register_profile(
-            "mutation", max_examples=60, derandomize=True, database=None, deadline=None, phases=phases,
+            "mutation", max_examples=25, stateful_step_count=25, derandomize=True, database=None, deadline=None, phases=phases,
             suppress_health_check=list(HealthCheck),
         )  # fmt: skip
         settings.load_profile("mutation")
