@@ -12,13 +12,16 @@ import gc
 import importlib
 import importlib.abc
 import importlib.util
+import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import pytest
@@ -49,6 +52,7 @@ class Bed:
         self.mutants = mutants(self.tree)
         self._tests = tests
         self._scratch = scratch
+        self.survey = scratch / "survey.json"
         self.limit_s = 300.0
         self.plugins: list[object] = [*map(importlib.import_module, PLUGINS), Quick()]
         for name in HEAVY:
@@ -109,14 +113,14 @@ class Quick:
 
         phases = (Phase.explicit, Phase.generate)
         settings.register_profile(
-            "mutation", max_examples=25, stateful_step_count=25, derandomize=True, database=None, deadline=None, phases=phases,
-            suppress_health_check=list(HealthCheck),
+            "mutation", max_examples=25, stateful_step_count=25, derandomize=True, database=None, deadline=None,
+            phases=phases, suppress_health_check=list(HealthCheck),
         )  # fmt: skip
         settings.load_profile("mutation")
 
 
 class Loop:
-    """In place of pytest's own loop: all of the tests once, then again for each mutant, in a fork."""
+    """In place of pytest's own loop: all of the tests once, then for each mutant those that reach it, in a fork."""
 
     def __init__(self, bed: Bed, chosen: Sequence[Mutant], told: Callable[[Mutant, str], None]) -> None:
         self.sound = False
@@ -126,43 +130,79 @@ class Loop:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         began = time.monotonic()
-        if forked(lambda: self._tests(session), self._bed.limit_s) != SURVIVED:
+        if forked(lambda: self._survey(session), 2 * self._bed.limit_s) != SURVIVED:
             return True
         self.sound = True
         limit_s = 3 * (time.monotonic() - began) + 20
-        self._bed.limit_s = limit_s
+        reached: list[tuple[float, list[str]]] = json.loads(self._bed.survey.read_text())
+        order = sorted(range(len(reached)), key=lambda number: reached[number][0])  # the quick ones first
+        living = Living(self._bed.path)
         for mutant in self._chosen:
+            items = [session.items[number] for number in order if mutant.where in reached[number][1]]
             code = mutant.compiled(self._bed.tree, self._bed.path)
-            self._told(mutant, forked(lambda mutant=mutant, code=code: self._try(session, mutant, code), limit_s))
+            self._told(mutant, forked(partial(self._try, session, items, living, mutant, code), limit_s))
         return True
 
-    def _try(self, session: pytest.Session, mutant: Mutant, code: CodeType) -> int:
-        assert mutant.where is not None
-        change(self._bed.path, mutant.where, code)
-        return self._tests(session)
+    def _survey(self, session: pytest.Session) -> int:
+        """Run every test; note how long each took, and which functions of the module it called."""
+        reached: list[tuple[float, list[str]]] = []
+        names: set[str] = set()
+        ours = cache(partial(_is, path=self._bed.path))
 
-    def _tests(self, session: pytest.Session) -> int:
-        for item, following in zip(session.items, [*session.items[1:], None], strict=True):
+        def call(frame: FrameType, event: str, _: Any) -> None:
+            if event == "call" and ours(frame.f_code.co_filename):
+                names.add(frame.f_code.co_qualname.partition(".<locals>")[0])
+
+        threading.setprofile(call)
+        for item in session.items:
+            names.clear()
+            began = time.monotonic()
+            sys.setprofile(call)
+            try:
+                self._run(session, [item])
+            finally:
+                sys.setprofile(None)
+            reached.append((time.monotonic() - began, sorted(names)))
+            if session.testsfailed:
+                return 1
+        self._bed.survey.write_text(json.dumps(reached))
+        return 0
+
+    def _try(
+        self, session: pytest.Session, items: list[pytest.Item], living: Living, mutant: Mutant, code: CodeType
+    ) -> int:
+        assert mutant.where is not None
+        living.change(mutant.where, code)
+        return self._run(session, items)
+
+    def _run(self, session: pytest.Session, items: list[pytest.Item]) -> int:
+        for item, following in zip(items, [*items[1:], None], strict=True):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if session.testsfailed:
                 return 1
         return 0
 
 
-def change(path: Path, where: str, module: CodeType) -> None:
-    """Give every living function of that name its new code."""
-    (new,) = [code for code in codes(module) if code.co_qualname == where]
-    functions = [
-        one for one in gc.get_objects()
-        if isinstance(one, FunctionType) and one.__code__.co_qualname == where and _is(one.__code__.co_filename, path)
-    ]  # fmt: skip
-    if not functions:
-        raise RuntimeError(f"{where} of {path} is not loaded")
-    for function in functions:
-        function.__code__ = new
-    for one in gc.get_objects():
-        if isinstance(one, functools._lru_cache_wrapper):
-            one.cache_clear()
+class Living:
+    """The functions of a module that are alive, and whatever remembers answers. Found once: a fork would copy for it."""
+
+    def __init__(self, path: Path) -> None:
+        ours = cache(partial(_is, path=path))
+        objects = gc.get_objects()
+        self._functions = [one for one in objects if isinstance(one, FunctionType) and ours(one.__code__.co_filename)]
+        self._caches = [one for one in objects if isinstance(one, functools._lru_cache_wrapper)]
+        gc.freeze()
+
+    def change(self, where: str, module: CodeType) -> None:
+        """Give every function of that name its new code."""
+        (new,) = [code for code in codes(module) if code.co_qualname == where]
+        functions = [one for one in self._functions if one.__code__.co_qualname == where]
+        if not functions:
+            raise RuntimeError(f"{where} is not loaded")
+        for function in functions:
+            function.__code__ = new
+        for remembered in self._caches:
+            remembered.cache_clear()
 
 
 def _is(name: str, path: Path) -> bool:
