@@ -184,7 +184,7 @@ class Loop:
 
 
 class Living:
-    """The functions of a module that are alive, and whatever remembers answers. Found once: a fork would copy for it."""
+    """The functions of a module that are alive, and whatever remembers answers. Looked for once: it costs."""
 
     def __init__(self, path: Path) -> None:
         ours = cache(partial(_is, path=path))
