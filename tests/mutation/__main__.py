@@ -31,21 +31,23 @@ def line_of(module: str, mutant: Mutant) -> str:
 
 
 class Over(Exception):
-    """The time is over."""
+    """The time of a module is over."""
 
 
 class Trial:
     """What became of mutants, module by module."""
 
-    def __init__(self, until: float) -> None:
+    def __init__(self, seed: int, scratch: Path) -> None:
         self.counts: dict[str, Counter[str]] = {}
         self.survivors: list[str] = []
         self.broken: list[str] = []
-        self._until = until
+        self._seed = seed
+        self._scratch = scratch
 
-    def run(self, module: str, tests: tuple[str, ...], pick: random.Random | None, share: int, scratch: Path) -> None:
-        bed = Bed(module, tests, scratch)
-        chosen = bed.mutants if pick is None else sorted(pick.sample(bed.mutants, share), key=lambda one: one.line)
+    def run(self, module: str, tests: tuple[str, ...], share: int | None, until: float) -> None:
+        """Mutants of a module, in a random order, so that those of a time that was too short are a fair sample."""
+        bed = Bed(module, tests, self._scratch)
+        chosen = random.Random(f"{self._seed} {module}").sample(bed.mutants, share or len(bed.mutants))
         counts = self.counts[module] = Counter()
         began = time.monotonic()
 
@@ -54,11 +56,13 @@ class Trial:
             if what == SURVIVED:
                 self.survivors.append(line_of(module, mutant))
                 print(f"  survived: {bed.path.relative_to(ROOT)}:{mutant.line} {line_of(module, mutant)}", flush=True)
-            if time.monotonic() > self._until:
+            if time.monotonic() > until:
                 raise Over
 
         try:
             bed.run(chosen, told)
+        except Over:
+            print("  its share of the time is over", flush=True)
         except RuntimeError as error:
             self.broken.append(str(error))
         print(f"{module}: {score(counts)} of {len(chosen)}, in {time.monotonic() - began:.0f} s", flush=True)
@@ -116,17 +120,17 @@ def main() -> int:
     seed = secrets.randbelow(2**31) if asked.seed is None else asked.seed
     os.chdir(ROOT)
     began = time.monotonic()
-    trial, share = Trial(began + asked.minutes * 60), shares()
+    end, share, modules = began + asked.minutes * 60, shares(), asked.module or [*PURE, *SAMPLED]
     print(f"mutation: seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="raptor-mutation-") as scratch:
+        trial = Trial(seed, Path(scratch))
         try:
-            for module in asked.module or [*PURE, *SAMPLED]:
-                if module in PURE:
-                    trial.run(module, PURE[module], None, 0, Path(scratch))
-                else:
-                    trial.run(module, SAMPLED[module], random.Random(f"{seed} {module}"), share[module], Path(scratch))
-        except (Over, KeyboardInterrupt):
-            print("the time is over: what was done until now counts", flush=True)
+            for place, module in enumerate(modules):
+                now = time.monotonic()
+                tests = {**PURE, **SAMPLED}[module]
+                trial.run(module, tests, share.get(module), now + (end - now) / (len(modules) - place))
+        except KeyboardInterrupt:
+            print("stopped: what was done until now counts", flush=True)
     found = report(trial, seed, time.monotonic() - began)
     if asked.report is not None:
         asked.report.write_text(json.dumps(found, indent=1) + "\n")

@@ -91,10 +91,15 @@ class Bed:
             pytest.main(self.arguments(), plugins=[*self.plugins, loop])
             os._exit(0 if loop.sound else 3)
         os.close(writing)
-        with os.fdopen(reading) as lines:
-            for line in lines:
-                number, _, what = line.strip().partition(" ")
-                told(chosen[int(number)], what)
+        try:
+            with os.fdopen(reading) as lines:
+                for line in lines:
+                    number, _, what = line.strip().partition(" ")
+                    told(chosen[int(number)], what)
+        except BaseException:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            raise
         _, status = os.waitpid(process, 0)
         if os.waitstatus_to_exitcode(status):
             raise RuntimeError(f"the tests of {self.module} fail without any mutant: {' '.join(self._tests)}")
