@@ -305,3 +305,27 @@ def test_a_slot_that_lies_ahead_since_the_clock_was_set_back_is_still_tried_agai
     row = ran(NOON - HOUR, open=NOON + 60, next_due=NOON + 60, retry_at=NOON - 1, attempts=1)
     found = due(decide(service(), HOURLY, row, check(NOON)))
     assert (found.planned, found.attempt, found.closed) == (NOON + 60, 2, ())
+
+
+@pytest.mark.parametrize(
+    ("every", "since", "missed", "runs"),
+    [
+        (HOUR, NOON, None, NOON),  # one that came just when the node did is not missed
+        (HOUR, NOON + HOUR, (NOON, NOON, 1), NOON + HOUR),
+        (0.25, NOON + 1.1, (NOON, NOON + 1.0, 5), NOON + 1.25),
+    ],
+)
+def test_slots_before_the_node_was_up_are_missed_and_no_others(
+    every: float, since: float, missed: tuple[float, float, int] | None, runs: float
+) -> None:
+    found = due(
+        decide(service(missed="skip"), Every(every), ran(NOON - every, every_s=every), check(runs, up_since=since))
+    )
+    told = [] if missed is None else [(*missed, "missed", "node down")]
+    assert (found.planned, closed(found)) == (runs, told)
+
+
+def test_one_missed_slot_is_made_up_for_as_any_late_one() -> None:
+    found = due(decide(service(missed="all"), HOURLY, ran(NOON - HOUR), check(NOON + 60, up_since=NOON + 30)))
+    assert (found.planned, found.slot, found.closed) == (NOON, NOON + 60, ())
+    assert found.reason.startswith("last run")

@@ -87,6 +87,12 @@ def test_a_year_of_tenths_of_a_second_is_counted_at_once() -> None:
         assert Every(0.1, anchor).latest(TEN, TEN + year - 0.000001) == (TEN + year - 0.1, year * 10)
 
 
+def test_a_slot_is_not_passed_by_what_ends_a_hair_before_it() -> None:
+    end = math.nextafter(TEN + 60, 0)
+    assert Every(60.0, "grid").after(slot=TEN, end=end, origin=TEN) == TEN + 60
+    assert Every(60.0).latest(TEN, end) == (TEN, 1)
+
+
 @pytest.mark.parametrize("early", [0.25, 5.0, 500.0])
 def test_a_grid_that_has_not_begun_begins_with_its_first_slot(early: float) -> None:
     assert Every(60.0, "grid").after(slot=TEN, end=TEN - early, origin=TEN) == TEN
