@@ -8,8 +8,8 @@ ARGS ?=
 # How many scripts `make proof-otp` makes, and the seed to begin with (none: a new one).
 COUNT ?= 100000
 SEED ?=
-# How long `make fuzz` and `make mutate` go on.
-MINUTES ?= 60
+# How long the long forms go on (none: what each is good for).
+MINUTES ?=
 # How often `make torture` kills.
 KILLS ?= 200
 # program=package: what the tests or benchmarks need and only Debian's packages give.
@@ -90,7 +90,7 @@ torture: $(VENV)/.test ## Kill nodes in mid-cycle and among their tasks, and Pos
 
 .PHONY: fuzz
 fuzz: $(VENV)/.fuzz ## Give damaged and random inputs to whatever reads (MINUTES=, SEED=)
-	@$(IN_VENV) -m tests.fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	@$(IN_VENV) -m tests.fuzz --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: proof
 proof: $(VENV)/.test $(VENV)/.fuzz servers ## Every part of the proof for its share of the time, added to docs/reliability.md (MINUTES=, SEED=)
@@ -99,6 +99,10 @@ proof: $(VENV)/.test $(VENV)/.fuzz servers ## Every part of the proof for its sh
 .PHONY: simulate
 simulate: $(VENV)/.test ## Simulate nodes for months in minutes, with faults of all kinds (MINUTES=, SEED=)
 	@$(IN_VENV) -m tests.simulation --minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(ARGS)
+
+.PHONY: mutate
+mutate: $(VENV)/.test ## Break the code on purpose, place by place, and see which test notices (MINUTES=, SEED=)
+	@$(IN_VENV) -m tests.mutation --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: clean
 clean: ## Remove .venv, caches and whatever was built

@@ -110,7 +110,7 @@ def _columns(draw: Draw, name: str) -> Any:
     if name == "data":
         return draw.pick((draw.text().encode("utf-8", "surrogatepass"), draw.blob(), draw.integer(), _finite(draw)))
     if name in rescue.COUNTS:
-        return draw.integer()
+        return draw.integer() >> 1  # a fence that cannot grow by one has no takes left
     if name in rescue.NUMBERS:
         return _finite(draw)
     if name in rescue.MAYBE_TEXTS:

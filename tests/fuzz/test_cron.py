@@ -21,7 +21,7 @@ ODD = (
 
 
 def test_cron_agrees_with_the_scanner_where_the_clock_changes() -> None:
-    for data in islice(dst.inputs(6), 400):
+    for data in islice(dst.inputs(6), 250):
         dst.dst(data)
 
 

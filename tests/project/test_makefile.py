@@ -9,7 +9,9 @@ import pytest
 
 from tests.project.conftest import Run
 
-TARGETS = {"run", "test", "check", "bench", "spec", "servers", "proof-otp", "torture", "fuzz", "clean", "help"}
+TARGETS = {
+    "run", "test", "check", "bench", "spec", "servers", "proof-otp", "torture", "fuzz", "mutate", "clean", "help",
+}  # fmt: skip
 
 
 def program(path: Path, *lines: str) -> Path:

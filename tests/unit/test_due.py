@@ -241,3 +241,91 @@ def test_nothing_is_early_and_ranges_do_not_overlap(
     assert all(last < first for (_, last), (first, _) in itertools.pairwise(spans))
     if spans:
         assert spans[0][0] == row.next_due
+
+
+@pytest.mark.parametrize(("timing", "first"), [(HOURLY, NOON + 5), (parse_cron("0 * * * *", "UTC"), NOON + HOUR)])
+def test_a_service_without_a_row_is_due_next_at_its_first_slot(timing: Timing, first: float) -> None:
+    assert next_due(service(), timing, None, NOON + 5) == first
+
+
+def test_a_row_from_the_future_that_is_due_no_later_than_after_a_run_now_is_left_alone() -> None:
+    row = ran(NOON + 10, next_due=NOON + HOUR)
+    assert clamp(row, HOURLY, NOON) is row
+
+
+def test_a_row_from_the_future_has_run_just_now_if_it_ever_has() -> None:
+    assert clamp(ran(NOON + 10 * HOUR), HOURLY, NOON).slot == NOON
+    assert clamp(ServiceTiming(next_due=NOON + 10 * HOUR, interval_seconds=HOUR), HOURLY, NOON).slot is None
+
+
+@pytest.mark.parametrize("ahead", [60.0, HOUR])
+def test_the_first_plan_of_a_grid_is_kept_though_its_origin_lies_elsewhere(ahead: float) -> None:
+    row = ServiceTiming(next_due=NOON + ahead, interval_seconds=HOUR, origin=NOON - HOUR + 10)
+    assert clamp(row, Every(HOUR, "grid"), NOON) is row
+
+
+def test_a_slot_that_is_no_further_ahead_than_the_one_after_it_is_not_repeated() -> None:
+    nightly, slot = parse_cron("0 12 * * *", "UTC"), NOON
+    row = ran(slot, every_s=None)
+    assert clamp(row, nightly, slot - DAY) is row
+    long = ran(NOON, next_due=NOON + 3 * HOUR)  # its run passed two slots by
+    assert clamp(long, Every(HOUR, "grid"), NOON) is long
+
+
+def test_planned_times_stand_on_whole_microseconds() -> None:
+    assert rounded(NOON + 4.8e-7) == NOON
+    assert rounded(NOON + 7.2e-7) == NOON + 1e-6
+
+
+@pytest.mark.parametrize(("origin", "following"), [(NOON - 2 * HOUR, NOON + HOUR), (None, NOON + HOUR + 120)])
+def test_what_is_skipped_is_followed_by_the_next_slot_of_its_grid(origin: float | None, following: float) -> None:
+    row = ran(NOON - 2 * HOUR, origin=origin, next_due=NOON - HOUR + 120, attempts=2)
+    found = skip(service(), Every(HOUR, "grid"), row, check(NOON + 600), "paused")
+    assert found.row is not None
+    assert (found.row.next_due, found.row.attempts) == (following, 0)
+    assert closed(found) == [(NOON - HOUR + 120, NOON + 120, 2, "skipped", "paused")]
+
+
+@pytest.mark.parametrize(
+    ("every", "ended", "skipped", "runs"),
+    [
+        (HOUR, NOON + HOUR, (NOON, NOON, 1), NOON + HOUR),  # a slot at the very end of the run is its own
+        (0.25, NOON + 1.1, (NOON, NOON + 1.0, 5), NOON + 1.25),
+    ],
+)
+def test_slots_that_came_while_the_last_run_went_on_are_skipped_up_to_its_end(
+    every: float, ended: float, skipped: tuple[float, float, int], runs: float
+) -> None:
+    row = ran(NOON - every, every_s=every, last_end=ended)
+    found = due(decide(service(), Every(every), row, check(runs)))
+    assert (found.planned, closed(found)) == (runs, [(*skipped, "skipped", "overlap")])
+
+
+def test_a_slot_that_lies_ahead_since_the_clock_was_set_back_is_still_tried_again() -> None:
+    row = ran(NOON - HOUR, open=NOON + 60, next_due=NOON + 60, retry_at=NOON - 1, attempts=1)
+    found = due(decide(service(), HOURLY, row, check(NOON)))
+    assert (found.planned, found.attempt, found.closed) == (NOON + 60, 2, ())
+
+
+@pytest.mark.parametrize(
+    ("every", "since", "missed", "runs"),
+    [
+        (HOUR, NOON, None, NOON),  # one that came just when the node did is not missed
+        (HOUR, NOON + HOUR, (NOON, NOON, 1), NOON + HOUR),
+        (0.25, NOON + 1.1, (NOON, NOON + 1.0, 5), NOON + 1.25),
+    ],
+)
+def test_slots_before_the_node_was_up_are_missed_and_no_others(
+    every: float, since: float, missed: tuple[float, float, int] | None, runs: float
+) -> None:
+    found = due(
+        decide(service(missed="skip"), Every(every), ran(NOON - every, every_s=every), check(runs, up_since=since))
+    )
+    told = [] if missed is None else [(*missed, "missed", "node down")]
+    assert (found.planned, closed(found)) == (runs, told)
+
+
+def test_one_missed_slot_is_made_up_for_as_any_late_one() -> None:
+    found = due(decide(service(missed="all"), HOURLY, ran(NOON - HOUR), check(NOON + 60, up_since=NOON + 30)))
+    assert (found.planned, found.slot, found.closed) == (NOON, NOON + 60, ())
+    assert found.reason.startswith("last run")

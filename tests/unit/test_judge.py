@@ -150,3 +150,35 @@ def test_a_short_run_and_another_anchor_pass_nothing_by() -> None:
     for timing, end in ((Every(60.0, "grid"), NOON + 30), (Every(60.0), NOON + 200), (Every(60.0, "end"), NOON + 200)):
         row = advance(due(), timing, None, run(Outcome.OK, end), Done())
         assert passed_by(Service(name="a"), timing, run(Outcome.OK, end), row, NOON) == ()
+
+
+@pytest.mark.parametrize("timing", [None, parse_cron("0 * * * *", "UTC")])
+def test_backoff_without_an_interval_knows_no_other_bound_than_an_hour(timing: Timing | None) -> None:
+    assert backoff_s(Service(name="a"), timing, 40, Unlucky()) == HOUR
+
+
+def test_a_late_run_keeps_the_origin_that_is_its_slot() -> None:
+    late = Due(service=Service(name="a"), planned=NOON - 9, slot=NOON, attempt=1, reason="")
+    old = ServiceTiming(next_due=NOON, origin=NOON, interval_seconds=60.0)
+    assert advance(late, Every(60.0, "grid"), old, run(Outcome.OK), Done()).origin == NOON
+
+
+@pytest.mark.parametrize(
+    ("planned", "origin", "first"),
+    [
+        (NOON + 7, NOON, NOON + 60),  # late for its grid, which goes on by its origin
+        (NOON - 90, NOON, NOON + 60),  # from before the grid began
+        (NOON, None, NOON + 60),
+    ],
+)
+def test_slots_that_came_during_a_run_are_those_of_the_grid(planned: float, origin: float | None, first: float) -> None:
+    row = ServiceTiming(next_due=NOON + 240, origin=origin, interval_seconds=60.0)
+    (slot,) = passed_by(Service(name="a"), Every(60.0, "grid"), run(Outcome.OK, NOON + 200), row, planned)
+    assert (slot.planned, slot.last, slot.count) == (first, NOON + 180, 3)
+
+
+def test_slots_of_a_fine_grid_that_came_during_a_run_are_all_counted() -> None:
+    grid, long = Every(0.25, "grid"), run(Outcome.OK, NOON + 1.1)
+    row = advance(due(), grid, None, long, Done())
+    (slot,) = passed_by(Service(name="a"), grid, long, row, NOON)
+    assert (slot.planned, slot.last, slot.count, row.next_due) == (NOON + 0.25, NOON + 1.0, 4, NOON + 1.25)

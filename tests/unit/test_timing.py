@@ -18,10 +18,11 @@ from apscheduler.triggers.interval import IntervalTrigger
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from raptor.duration import LONGEST_S
 from raptor.errors import BadInput
 from raptor.rows import Scheduled
 from raptor.service import Anchor, Service
-from raptor.timing import Cron, Every, Timing, at, check_name, parse_schedule, timing_of
+from raptor.timing import Cron, Every, Timing, at, check_name, has_timing, parse_schedule, timing_of
 from raptor.trigger import Calendar, CronTrigger, adapt
 
 TEN = datetime(2026, 1, 1, 10, tzinfo=UTC).timestamp()
@@ -84,6 +85,17 @@ def test_a_year_of_tenths_of_a_second_is_counted_at_once() -> None:
     for anchor in ("slot", "grid"):
         assert Every(0.1, anchor).latest(TEN, TEN + year) == (TEN + year, year * 10 + 1)
         assert Every(0.1, anchor).latest(TEN, TEN + year - 0.000001) == (TEN + year - 0.1, year * 10)
+
+
+def test_a_slot_is_not_passed_by_what_ends_a_hair_before_it() -> None:
+    end = math.nextafter(TEN + 60, 0)
+    assert Every(60.0, "grid").after(slot=TEN, end=end, origin=TEN) == TEN + 60
+    assert Every(60.0).latest(TEN, end) == (TEN, 1)
+
+
+@pytest.mark.parametrize("early", [0.25, 5.0, 500.0])
+def test_a_grid_that_has_not_begun_begins_with_its_first_slot(early: float) -> None:
+    assert Every(60.0, "grid").after(slot=TEN, end=TEN - early, origin=TEN) == TEN
 
 
 @settings(deadline=None)
@@ -308,6 +320,24 @@ def test_no_timing_and_two_timings_are_refused() -> None:
     for wrong in (0.0, -1.0, math.inf, math.nan, 1e-9):
         with pytest.raises(BadInput, match="between 1ms and 100 years"):
             of(service(), interval_s=wrong)
+
+
+@pytest.mark.parametrize("shortest_or_longest", [0.001, 0.5, LONGEST_S])
+def test_the_shortest_and_the_longest_interval_are_taken(shortest_or_longest: float) -> None:
+    assert of(service(), interval_s=shortest_or_longest) == Every(shortest_or_longest)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (service(), False),
+        (service(every_s=60.0), True),
+        (service(cron="@daily"), True),
+        (service(trigger=CronTrigger("@daily", "UTC")), True),
+    ],
+)
+def test_a_service_says_itself_when_it_runs_or_not(asked: Service, says: bool) -> None:
+    assert has_timing(asked) is says
 
 
 # The command line's form

@@ -353,3 +353,32 @@ class WheelAndList(RuleBasedStateMachine):
 
 
 TestWheelAndList = WheelAndList.TestCase
+
+
+def test_a_sweep_of_cancelled_entries_keeps_the_earliest_first() -> None:
+    wheel: Wheel[int] = Wheel(0.0, tick_s=1000.0, sizes=(4,))
+    for key in range(200):
+        wheel.add(key, (200 - key) / 1000)
+    for key in range(3, 200):
+        wheel.cancel(key)
+    wheel.add(200, 0.5)  # so many are cancelled that they are swept out now
+    assert len(wheel._heap) == 4
+    assert wheel.advance(0.1985) == [2]
+    assert wheel.advance(1.0) == [1, 0, 200]
+
+
+@pytest.mark.parametrize("tick_s", TICKS)
+def test_what_is_rounds_away_in_the_next_slot_does_not_hide_what_is_near(tick_s: float) -> None:
+    wheel: Wheel[str] = Wheel(0.0, tick_s=tick_s, sizes=(4,))
+    wheel.add("far", 5.5 * tick_s)
+    wheel.add("near", 3.5 * tick_s)
+    assert wheel.next() == 3.5 * tick_s
+
+
+def test_a_slot_that_was_emptied_by_cancelling_does_not_take_its_neighbour_with_it() -> None:
+    wheel: Wheel[str] = Wheel(0.0, tick_s=1.0, sizes=(8,))
+    for key, due in (("gone", 1.5), ("stays", 2.5)):
+        wheel.add(key, due)
+    wheel.cancel("gone")
+    assert wheel.advance(1.6) == []
+    assert wheel.advance(2.6) == ["stays"]

@@ -1,0 +1,39 @@
+"""Which modules are broken, all over or in places, and which tests must notice."""
+
+from __future__ import annotations
+
+PURE: dict[str, tuple[str, ...]] = {
+    "raptor.judge": ("tests/unit/test_judge.py", "tests/designs/test_004_failure.py"),
+    "raptor.due": ("tests/unit/test_due.py", "tests/designs/test_004_slots.py", "tests/designs/test_004_time.py"),
+    "raptor.timing": ("tests/unit/test_timing.py",),
+    "raptor.wheel": ("tests/unit/test_wheel.py", "tests/unit/test_horizon.py"),
+    "raptor.cron": ("tests/unit/test_cron.py", "tests/fuzz/test_found.py", "tests/fuzz/test_cron.py"),
+    "raptor.settlement": ("tests/unit/test_settlement.py", "tests/designs/test_001_repeating.py"),
+}
+"""Every mutant."""
+
+SAMPLED: dict[str, tuple[str, ...]] = {
+    "raptor.supervisor": ("tests/actors",),
+    "raptor.cycle": (
+        "tests/designs/test_004_cycle.py", "tests/designs/test_004_resume.py", "tests/designs/test_004_failure.py",
+        "tests/designs/test_004_slots.py", "tests/designs/test_004_accounting.py", "tests/designs/test_004_journal.py",
+        "tests/designs/test_004_rest.py",
+    ),
+    "raptor.queues": (
+        "tests/designs/test_003_taking.py", "tests/designs/test_003_leases.py", "tests/designs/test_003_stopping.py",
+        "tests/designs/test_003_failing.py", "tests/designs/test_003_batches.py", "tests/designs/test_000_jobs.py",
+    ),
+    "raptor.clerk": (
+        "tests/designs/test_003_failing.py", "tests/designs/test_003_leases.py", "tests/designs/test_000_jobs.py",
+    ),
+    "raptor.turn": ("tests/unit/test_lanes.py", "tests/designs/test_003_failing.py", "tests/designs/test_004_cycle.py"),
+    "raptor.state.tasks": (
+        "tests/conformance/test_store.py", "tests/conformance/test_files.py", "tests/fuzz/test_found.py",
+    ),
+    "raptor.state.settling": ("tests/conformance/test_store.py",),
+    "raptor.state.transient": ("tests/conformance/test_store.py",),
+    "raptor.state.postgres.taking": ("tests/conformance/test_postgres.py",),
+}  # fmt: skip
+"""A random sample, of SAMPLE mutants in all; each module as many as its size asks for."""
+
+SAMPLE = 300
