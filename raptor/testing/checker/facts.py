@@ -176,10 +176,10 @@ class Facts:
         """The latest time at which the wall clock may have shown that."""
         return self.read if shown is None or self.is_stepped else shown
 
-    def was_set_back(self, line: Line) -> bool:
-        """Whether the wall clock was set back just before, so that what was due already seems to be early."""
-        steps = self.troubles(line.life, line.at - self.bounds.late_s, line.at, ["step"])
-        return any(fault.by < 0 for fault in steps)
+    def has_come(self, line: Line) -> bool:
+        """Whether the wall clock had shown its planned time: a clock that is set back makes nothing early."""
+        shown = (before for before, _ in self._jumps[: self.epoch(line.at)])
+        return max([line.shown, *shown]) >= line.planned
 
     @property
     def cost(self) -> int:

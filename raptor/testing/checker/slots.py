@@ -19,14 +19,13 @@ def judge_slots(facts: Facts, plans: Plans) -> Iterator[Violation]:
     for name, runs in facts.of_service.items():
         yield from overlaps(facts, name, runs)
         of_slot: dict[tuple[float, int], list[Execution]] = defaultdict(list)
-        tried: set[float] = set()
         for run in runs:
             if run.start.scheduler is None:
                 continue
-            early_s = run.start.planned - run.start.shown
-            if early_s > 0 and run.start.planned not in tried and not facts.was_set_back(run.start):
+            is_moved = run.start.attempt > 1 and facts.is_stepped  # together with its slot
+            if not facts.has_come(run.start) and not is_moved:
+                early_s = run.start.planned - run.start.shown
                 yield Violation("early", name, f"run {run.start.run} began {early_s} s before its slot")
-            tried.add(run.start.planned)  # its next run may be early by a clock that was set back
             of_slot[run.start.planned, facts.epoch(run.start.at)].append(run)
         yield from _too_soon(facts, plans, name, [tries[0] for tries in of_slot.values()])
         for (planned, _), tries in of_slot.items():
@@ -85,8 +84,8 @@ def _too_soon(facts: Facts, plans: Plans, name: str, firsts: Sequence[Execution]
     closing = {slot.run for slot in facts.slots}
     for before, run in pairwise(firsts):
         found = plans.over(name, before.start.at, run.start.at)
-        if found is None or facts.epoch(before.start.at) != facts.epoch(run.start.at):
-            continue
+        if found is None or facts.epoch(run.start.at) > 0:
+            continue  # a step of the clock moves slots along, sooner or later
         timing, _ = found
         planned, last = run.start.planned, before.start.planned
         if timing.every_s is None:
