@@ -253,11 +253,13 @@ class Cycle:
             return await self._clock.offload(self._agenda.ask, entry, check)
         return self._agenda.ask(entry, check)
 
-    async def _note(self, found: NotDue) -> None:
+    async def _note(self, found: NotDue) -> bool:
         """Make durable what a decision changes: the ledger first, a crash between the two must not lose the slot."""
-        if await self._rewrite(found.service.name, found.row, found.closed):
-            for slot in found.closed:
-                self._events.emit("slot_closed", slot=slot)
+        if not await self._rewrite(found.service.name, found.row, found.closed):
+            return False
+        for slot in found.closed:
+            self._events.emit("slot_closed", slot=slot)
+        return True
 
     async def _rewrite(self, name: str, row: ServiceTiming | None, closed: tuple[Slot, ...]) -> bool:
         """Change what is written of a service without a run; False if it is another node's to do so."""
@@ -385,12 +387,17 @@ class Cycle:
         assert check is not None
         if timing is None:
             return ()
-        row = self._timetable.row(service.name)
-        if row is None:
-            row = ServiceTiming(next_due=check.at, interval_seconds=timing.every_s)
-        found = skip(service, timing, row, check, reason)
-        await self._note(found)
-        return found.closed
+        while True:
+            row = self._timetable.row(service.name)
+            if row is None:
+                row = ServiceTiming(next_due=check.at, interval_seconds=timing.every_s)
+            found = skip(service, timing, row, check, reason)
+            if await self._note(found):
+                return found.closed
+            # Another node's, be it one that is gone as we shall hear. What was interrupted must not run again.
+            if reason != "interrupted" or self._journal.durably.broken_off:
+                return ()
+            await self._wait_for_release(service.name)
 
     def _run(self, due: Due) -> Run:
         return Run(

@@ -102,6 +102,10 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     run: str | None = None  # the run that closed it
     recorded: float
 
+    def extends(self, other: Slot) -> bool:
+        """Of two that begin at the same time: whether this is the other range, with more at its end."""
+        return self.verdict == other.verdict and self.last > other.last
+
 
 class State(StrEnum):
     """Where a task stands. Delayed is `ready` with a due time ahead: computed, never stored."""

@@ -259,6 +259,7 @@ class Store(Tasks, Protocol):
     async def record(self, slots: Iterable[Slot], runs: Iterable[Run], *, rights: Sequence[Right] = ()) -> None:
         """Add lines to the ledger; those that are there already (by run id, or service and planned time) stay.
 
+        But a range of slots that extends one that is there takes its place: a crash came before its plan was saved.
         Rights are asked for as by `save`.
         """
         ...

@@ -48,7 +48,9 @@ class MemoryStore(TransientTasks, KeepsRights):
         for run in runs:
             self._runs.setdefault(run.id, run)
         for slot in slots:
-            self._slots.setdefault((slot.service, slot.planned), slot)
+            known = self._slots.setdefault((slot.service, slot.planned), slot)
+            if slot.extends(known):
+                self._slots[slot.service, slot.planned] = slot
 
     async def history(
         self,

@@ -82,10 +82,15 @@ class Database:
 
     async def record(self, slots: Iterable[Slot], runs: Iterable[Run]) -> None:
         new_runs = [(run.id, seal("run", run.id, run)) for run in runs]
-        new_slots = [(seal("slot", "", slot),) for slot in slots]
+        closed = list(slots)
+        new_slots = [(seal("slot", "", slot),) for slot in closed]
+        ranges = [(one.service, one.planned, one.last, one.verdict) for one in closed if one.last > one.planned]
 
         def write(connection: Connection) -> None:
             connection.executemany("INSERT OR IGNORE INTO run (id, record) VALUES (?, ?)", new_runs)
+            connection.executemany(
+                "DELETE FROM slot WHERE service = ? AND planned = ? AND last < ? AND verdict = ?", ranges
+            )
             connection.executemany("INSERT OR IGNORE INTO slot (record) VALUES (?)", new_slots)
 
         await self._front.ask(write, result=True)

@@ -31,7 +31,8 @@ RUNS = (
 SLOTS = (
     "INSERT INTO raptor.slot (service, planned, last, record) SELECT u.service, u.planned, u.last, u.record::json"
     " FROM unnest(%s::text[], %s::timestamptz[], %s::timestamptz[], %s::text[]) AS u (service, planned, last, record)"
-    " ON CONFLICT DO NOTHING"
+    " ON CONFLICT (service, planned) DO UPDATE SET last = excluded.last, record = excluded.record WHERE"
+    " excluded.last > raptor.slot.last AND excluded.record ->> 'verdict' = raptor.slot.record ->> 'verdict'"
 )
 SPAN = (
     "SELECT record::text FROM raptor.slot WHERE service = %s AND last >= %s AND planned <= %s ORDER BY planned LIMIT %s"
@@ -88,7 +89,12 @@ async def record(transaction: Transaction, slots: Iterable[Slot], runs: Iterable
                 Column(TEXT, [msgspec.json.encode(run) for run in lines]),
             ),
         )
-    closed = list(slots)
+    longest: dict[tuple[str, float], Slot] = {}  # a statement changes a line once
+    for slot in slots:
+        known = longest.setdefault((slot.service, at(slot.planned)), slot)
+        if slot.extends(known):
+            longest[slot.service, at(slot.planned)] = slot
+    closed = list(longest.values())
     if closed:
         await transaction.send(
             SLOTS,

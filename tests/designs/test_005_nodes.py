@@ -8,7 +8,7 @@ import pytest
 
 from raptor.commands import exit_code
 from raptor.errors import AlreadyRunning, CallTimeout, NotRunning, NotWritten
-from raptor.rows import LEASE_S
+from raptor.rows import LEASE_S, ServiceTiming
 from raptor.state.base import BEAT_S, Query
 from raptor.task import State
 from tests.designs.many_world import ManyWorld
@@ -367,3 +367,21 @@ async def test_a_store_of_one_process_is_asked_for_none_of_this(clock: Any) -> N
     assert not {"claim", "release", "appear", "holders", "nodes"} & set(one.door.calls)
     assert "nodes" not in await one.status()
     assert len(many.runs("a")) == 11
+
+
+# Taking over
+
+
+async def test_whoever_takes_over_passes_the_slot_of_an_interrupted_service_for_good(many: ManyWorld) -> None:
+    many.service("work", takes=1000.0, on_crash="skip")
+    one = await many.start("one", "work")
+    await many.until(1)
+    one.door.failing = True  # it hangs: its rights end with their leases, not with its connection
+    await many.until(LEASE_S - 3)
+    await many.start("two")
+    await many.until(LEASE_S + 2 * BEAT_S)
+    row = (await many.image.load("service_timing"))["work"]
+    assert isinstance(row, ServiceTiming)
+    (slot,) = await many.image.slots("work", since=0.0, until=1e12)
+    assert (slot.verdict, slot.reason, row.next_due) == ("skipped", "interrupted", slot.planned + HOUR)
+    assert [node for node, _ in many.runs("work")] == ["one"]

@@ -134,6 +134,10 @@ class Facts:
         """Whether a life had ended by then, one way or another, and its processes with it."""
         return any(one.life == life and one.ended is not None and one.ended <= by for one in self.history.lives)
 
+    def is_cut_short(self, execution: Execution) -> bool:
+        """Whether its life stopped just after its last word: a process of its own has to end as well, and may not."""
+        return execution.what == "end" and self.is_gone(execution.start.life, execution.until + self.bounds.late_s * 2)
+
     def is_broken_off(self, execution: Execution, by: float) -> bool:
         """Whether its work was ended by then, by its time limit or with its process, and the node saw that."""
         start, until = execution.start, min(by, execution.until)

@@ -60,12 +60,13 @@ def _wrong_tries(
     service = facts.declared(tries[0].start.service)
     first = tries[0].start
     is_moved = facts.epoch(first.at) > 0  # by a step of the clock, with the tries before it
-    if first.attempt != 1 and not is_moved and not facts.troubles(first.life, 0.0, first.at, ["child"]):
+    if first.attempt != 1 and not is_moved and not facts.has_died(None, first.planned, first.at):
         yield Violation("attempts", subject, f"its first run was attempt {first.attempt}")
     for place, (before, run) in enumerate(pairwise(tries)):
         told, last = run.start.attempt, before.start.attempt
         has_failed = before.what == "fail" or facts.is_broken_off(before, run.start.at)
-        is_lost = facts.is_lost(before, run.start.at)
+        has_failed = has_failed or facts.has_died(before, before.start.at, run.start.at)
+        is_lost = facts.is_lost(before, run.start.at) or facts.is_cut_short(before)
         if any(one.start.run in recorded and one.what == "end" for one in tries[: place + 1]):
             yield Violation("repeated", subject, f"run {run.start.run}, after a success that is recorded")
         elif not has_failed and not is_lost and before.what != "cut":

@@ -220,6 +220,13 @@ def _wrong_try(facts: Facts, past: Try, run: Execution | None) -> Iterator[tuple
         if not is_failed and not facts.has_died(run, past.start, past.end):
             yield "unfounded", f"a try that failed, and its run says {asked or what}"
     elif past.verdict == "again" and what not in ("nothing", "cut") and asked != "again":
+        # A process of its own has to end as well, and a life that stops may not wait for that.
+        if (
+            run is not None
+            and what == "end"
+            and facts.is_gone(run.start.life, facts.by(past.end) + facts.bounds.settle_s)
+        ):
+            return
         yield "unfounded", f"a try that was broken off, and its run says {asked or what}"
 
 

@@ -151,6 +151,12 @@ class TestLedger:
         assert await store.history() == [run("r2", start=2.0), run("r1", start=1.0)]
         assert await store.slots("a", since=0.0, until=9.0) == [slot(1.0), slot(2.0)]
 
+    async def test_a_range_of_slots_takes_the_place_of_a_shorter_one_that_it_extends(self, store: Store) -> None:
+        await store.record([slot(1.0, last=2.0, verdict="missed"), slot(5.0)], [])
+        await store.record([slot(1.0, last=3.0, verdict="missed"), slot(5.0, last=9.0, verdict="missed")], [])
+        await store.record([slot(1.0, last=2.5, verdict="missed"), slot(1.0, last=2.0, verdict="missed")], [])
+        assert await store.slots("a", since=0.0, until=9.0) == [slot(1.0, last=3.0, verdict="missed"), slot(5.0)]
+
     async def test_one_planned_time_of_two_services_is_two_slots(self, store: Store) -> None:
         await store.record([slot(1.0, "a"), slot(1.0, "b")], [])
         assert await store.slots("a", since=0.0, until=9.0) == [slot(1.0, "a")]

@@ -58,11 +58,12 @@ class Nemesis:
         self._seen = seen
         self._server = server
         self._nodes: dict[int, Lived] = {}
+        self._stop_asked: Callable[[], bool] = lambda: False
         self._outages: list[tuple[float, float]] = []
 
     async def torment(self, enough: Callable[[], bool]) -> None:
         """Until it is enough; then every node has begun anew, undisturbed."""
-        self._enough = lambda: enough() or self._is_hopeless
+        self._stop_asked = enough
         await self._begin(0).ready.wait()  # who comes first says what is to run
         await self._kill(self._nodes[0])
         haunts = [self._haunt(number) for number in range(len(self._places))]
@@ -79,13 +80,13 @@ class Nemesis:
 
     async def _haunt(self, number: int) -> None:
         rng = random.Random(f"{self._plan.seed} {number}")
-        while not self._enough():
+        while not self._is_enough():
             deed = choose(self._plan, rng)
             env = {"RAPTOR_FAULT": named_point(rng)} if deed == "point" else {}
             lived = self._begin(number, env)
             if rng.random() < 0.8:  # else perhaps while it starts
                 await lived.ready.wait()
-            while not lived.over.is_set() and not self._enough():
+            while not lived.over.is_set() and not self._is_enough():
                 await self._do(deed, lived, rng)
                 deed = choose(self._plan, rng)
             if not lived.over.is_set() and "RAPTOR_FAULT" in env:
@@ -110,6 +111,9 @@ class Nemesis:
     def _is_hopeless(self) -> bool:
         """Whether nodes end by themselves again and again."""
         return len(self.complaints) >= MOST
+
+    def _is_enough(self) -> bool:
+        return self._stop_asked() or self._is_hopeless
 
     def _begin(self, number: int, env: dict[str, str] | None = None) -> Lived:
         self._nodes[number] = lived = self._lives.begin(self._places[number], env)
@@ -210,7 +214,7 @@ class Nemesis:
 
     async def _haunt_server(self, server: Server) -> None:
         rng = random.Random(f"{self._plan.seed} server")
-        while not self._enough():
+        while not self._is_enough():
             await self._clock.sleep(self._plan.server_s + rng.expovariate(1.0))
             at = self._clock.now()
             self._outages.append((at, math.inf))
