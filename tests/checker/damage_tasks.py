@@ -183,9 +183,9 @@ def lapse_free(history: History, rng: random.Random) -> History | None:
 
 
 def fail_unfailed(history: History, rng: random.Random) -> History | None:
-    """A retry of a run that says nothing of a failure."""
+    """A retry of a run that says nothing of a failure, where no process died that might have been its own."""
     task = pick(rng, _lapsed(history))
-    if task is None:
+    if task is None or any(fault.what == "child" for fault in history.faults):
         return None
     return changed(history, task, history=tuple(replace(past, info="no") for past in task.history))
 

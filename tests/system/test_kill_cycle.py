@@ -10,17 +10,22 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from raptor.clock import Clock
 from raptor.faults import POINTS
-from raptor.rows import SchedulerState, ServiceTiming
+from raptor.rows import Definition, SchedulerState, ServiceTiming
 from raptor.state.files import ReadStore
 from raptor.state.home import Home
 from raptor.task import Run, Slot
+from raptor.testing.checker import Command, Declared, Dump, History, Life, Line, check
+from raptor.testing.checker.history import read_as, write
 from tests.system.kill_cycle import NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,6 +35,11 @@ PATIENCE_S = 60
 
 def start(folder: Path, *more: str, takes_s: float = 0.0, fault: str | None = None) -> subprocess.Popen[str]:
     environ = {key: value for key, value in os.environ.items() if not key.startswith("RAPTOR_")}
+    lives = read_as(Life, folder / "lives")
+    environ["CYCLE_LIFE"] = str(len(lives))
+    # Each is killed, by us or by itself, before the next is started.
+    lives = [replace(life, killed=True, ended=life.ended or time.time()) for life in lives]
+    write(folder / "lives", [*lives, Life(life=len(lives), at=time.time())])
     if fault is not None:
         environ["RAPTOR_FAULT"] = fault
     command = [sys.executable, "-m", "tests.system.kill_cycle", str(folder / "home"), str(folder / "ledger")]
@@ -43,9 +53,12 @@ def finish(process: subprocess.Popen[str]) -> list[str]:
     return said.splitlines()
 
 
-def lines(folder: Path) -> list[list[str]]:
-    ledger = folder / "ledger"
-    return [line.split() for line in ledger.read_text().splitlines()] if ledger.exists() else []
+def lines(folder: Path) -> list[Line]:
+    return read_as(Line, folder / "ledger")
+
+
+def begun(lines: Sequence[Line]) -> Counter[str]:
+    return Counter(line.service for line in lines if line.what == "start")
 
 
 class Image:
@@ -53,6 +66,7 @@ class Image:
 
     timing: dict[str, ServiceTiming]
     state: SchedulerState | None
+    definitions: dict[str, Definition]
     slots: dict[str, list[Slot]]
     runs: list[Run]
 
@@ -67,6 +81,8 @@ def look(folder: Path, clock: Clock) -> Image:
             state = (await store.load("scheduler_state")).get("main")
             assert state is None or isinstance(state, SchedulerState)
             image.state = state
+            defined = await store.load("definitions")
+            image.definitions = {name: row for name, row in defined.items() if isinstance(row, Definition)}
             image.slots = {name: await store.slots(name, since=0, until=1e12) for name in NAMES}
             image.runs = await store.history(limit=10_000)
         finally:
@@ -84,17 +100,37 @@ def check_cycle(folder: Path, clock: Clock, said: list[str], kills: int) -> None
     assert float(said[-1].split()[1]) > max(row.next_due for row in image.timing.values()) - 3600.0
     assert image.state is None
     assert set(image.timing) == set(NAMES)
-    begun = Counter(name for what, name, _ in lines(folder) if what == "begin")
-    assert set(begun) == set(NAMES)
-    assert sum(begun.values()) <= len(NAMES) + kills, "more than the run in flight was repeated"
+    starts = begun(lines(folder))
+    assert set(starts) == set(NAMES)
+    assert sum(starts.values()) <= len(NAMES) + kills, "more than the run in flight was repeated"
     for name in NAMES:
         [slot] = image.slots[name]
         assert (slot.verdict, slot.count) == ("done", 1)
         assert slot.run == image.timing[name].last_run_id
         assert image.timing[name].failures == 0
-    keys = {key for _, name, key in lines(folder)}
-    assert len(keys) == len(NAMES), "a run was not for the slot of its cycle"
+    slots = {(line.service, line.planned) for line in lines(folder)}
+    assert len(slots) == len(NAMES), "a run was not for the slot of its cycle"
     assert len({run.id for run in image.runs}) == len(image.runs)
+    assert check(history(folder, image)) == []
+
+
+def history(folder: Path, image: Image) -> History:
+    now = time.time()
+    lives = [replace(life, killed=True, ended=life.ended or now) for life in read_as(Life, folder / "lives")]
+    return History(
+        services=tuple(Declared(name=name) for name in NAMES),
+        lives=tuple(lives),
+        commands=tuple(read_as(Command, folder / "commands")),
+        lines=tuple(lines(folder)),
+        dump=Dump(
+            at=now,
+            timing=image.timing,
+            states={} if image.state is None else {"main": image.state},
+            definitions=image.definitions,
+            slots=tuple(slot for slots in image.slots.values() for slot in slots),
+            runs=tuple(image.runs),
+        ),
+    )
 
 
 def recorded(folder: Path, clock: Clock) -> set[str]:
@@ -116,8 +152,8 @@ def test_killed_at_a_named_point_a_restart_finishes_the_cycle(
     cycle_was_over = look(tmp_path, system_clock).state is None and len(there) == len(NAMES)
     if not cycle_was_over:
         said = finish(start(tmp_path))
-        again = {name for what, name, _ in lines(tmp_path)[len(before) :] if what == "begin"}
-        assert not there & again, "recorded work ran again"
+        again = begun(lines(tmp_path)[len(before) :])
+        assert not there & again.keys(), "recorded work ran again"
     elif reached:
         said = ["over 1e12"]  # killed after the end, before it could say so
     check_cycle(tmp_path, system_clock, said, kills=1)
@@ -141,8 +177,8 @@ def test_killed_at_random_moments_every_cycle_completes(tmp_path: Path, system_c
             if not kill_at_random(process, rng):
                 break
             kills, kills_here = kills + 1, kills_here + 1
-            again = {name for what, name, _ in lines(folder)[before:] if what == "begin"}
-            assert not there & again, f"seed {seed}: recorded work ran again"
+            again = begun(lines(folder)[before:])
+            assert not there & again.keys(), f"seed {seed}: recorded work ran again"
         image = look(folder, system_clock)
         said = finish(start(folder)) if image.state is not None or len(image.timing) < len(NAMES) else ["over 1e12"]
         check_cycle(folder, system_clock, said, kills_here)
@@ -174,8 +210,7 @@ def test_of_twenty_starts_at_once_exactly_one_wins(tmp_path: Path) -> None:
         assert winner.stdout.readline().startswith("over ")
         codes = [process.wait(PATIENCE_S) for process in processes if process is not winner]
         assert all(code == 1 for code in codes)
-        begun = Counter(name for what, name, _ in lines(tmp_path) if what == "begin")
-        assert begun == dict.fromkeys(NAMES, 1)
+        assert begun(lines(tmp_path)) == dict.fromkeys(NAMES, 1)
     finally:
         for process in processes:
             process.kill()

@@ -122,7 +122,8 @@ def _unrecorded(facts: Facts, rows: dict[str, list[Slot]]) -> Iterator[Violation
             continue
         if run.start.run in told & facts.tentative:
             continue
-        if until < min(facts.read, facts.last_alive) and not facts.is_lost(run, until):
+        is_excused = facts.is_cut_short(run) or facts.has_died(run, run.start.at, until) or facts.is_lost(run, until)
+        if until < min(facts.read, facts.last_alive) and not is_excused:
             text = f"run {run.start.run} for {run.start.planned} says {run.what}, and is not recorded"
             yield Violation("unaccounted", run.start.service, text)
 

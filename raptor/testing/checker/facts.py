@@ -134,6 +134,10 @@ class Facts:
         """Whether a life had ended by then, one way or another, and its processes with it."""
         return any(one.life == life and one.ended is not None and one.ended <= by for one in self.history.lives)
 
+    def is_cut_short(self, execution: Execution) -> bool:
+        """Whether its life stopped just after its last word: a process of its own has to end as well, and may not."""
+        return execution.what == "end" and self.is_gone(execution.start.life, execution.until + self.bounds.late_s * 2)
+
     def is_broken_off(self, execution: Execution, by: float) -> bool:
         """Whether its work was ended by then, by its time limit or with its process, and the node saw that."""
         start, until = execution.start, min(by, execution.until)
@@ -176,10 +180,10 @@ class Facts:
         """The latest time at which the wall clock may have shown that."""
         return self.read if shown is None or self.is_stepped else shown
 
-    def was_set_back(self, line: Line) -> bool:
-        """Whether the wall clock was set back just before, so that what was due already seems to be early."""
-        steps = self.troubles(line.life, line.at - self.bounds.late_s, line.at, ["step"])
-        return any(fault.by < 0 for fault in steps)
+    def has_come(self, line: Line) -> bool:
+        """Whether the wall clock had shown its planned time: a clock that is set back makes nothing early."""
+        shown = (before for before, _ in self._jumps[: self.epoch(line.at)])
+        return max([line.shown, *shown]) >= line.planned
 
     @property
     def cost(self) -> int:

@@ -19,14 +19,13 @@ def judge_slots(facts: Facts, plans: Plans) -> Iterator[Violation]:
     for name, runs in facts.of_service.items():
         yield from overlaps(facts, name, runs)
         of_slot: dict[tuple[float, int], list[Execution]] = defaultdict(list)
-        tried: set[float] = set()
         for run in runs:
             if run.start.scheduler is None:
                 continue
-            early_s = run.start.planned - run.start.shown
-            if early_s > 0 and run.start.planned not in tried and not facts.was_set_back(run.start):
+            is_moved = run.start.attempt > 1 and facts.is_stepped  # together with its slot
+            if not facts.has_come(run.start) and not is_moved:
+                early_s = run.start.planned - run.start.shown
                 yield Violation("early", name, f"run {run.start.run} began {early_s} s before its slot")
-            tried.add(run.start.planned)  # its next run may be early by a clock that was set back
             of_slot[run.start.planned, facts.epoch(run.start.at)].append(run)
         yield from _too_soon(facts, plans, name, [tries[0] for tries in of_slot.values()])
         for (planned, _), tries in of_slot.items():
@@ -61,12 +60,13 @@ def _wrong_tries(
     service = facts.declared(tries[0].start.service)
     first = tries[0].start
     is_moved = facts.epoch(first.at) > 0  # by a step of the clock, with the tries before it
-    if first.attempt != 1 and not is_moved and not facts.troubles(first.life, 0.0, first.at, ["child"]):
+    if first.attempt != 1 and not is_moved and not facts.has_died(None, first.planned, first.at):
         yield Violation("attempts", subject, f"its first run was attempt {first.attempt}")
     for place, (before, run) in enumerate(pairwise(tries)):
         told, last = run.start.attempt, before.start.attempt
         has_failed = before.what == "fail" or facts.is_broken_off(before, run.start.at)
-        is_lost = facts.is_lost(before, run.start.at)
+        has_failed = has_failed or facts.has_died(before, before.start.at, run.start.at)
+        is_lost = facts.is_lost(before, run.start.at) or facts.is_cut_short(before)
         if any(one.start.run in recorded and one.what == "end" for one in tries[: place + 1]):
             yield Violation("repeated", subject, f"run {run.start.run}, after a success that is recorded")
         elif not has_failed and not is_lost and before.what != "cut":
@@ -85,8 +85,8 @@ def _too_soon(facts: Facts, plans: Plans, name: str, firsts: Sequence[Execution]
     closing = {slot.run for slot in facts.slots}
     for before, run in pairwise(firsts):
         found = plans.over(name, before.start.at, run.start.at)
-        if found is None or facts.epoch(before.start.at) != facts.epoch(run.start.at):
-            continue
+        if found is None or facts.epoch(run.start.at) > 0:
+            continue  # a step of the clock moves slots along, sooner or later
         timing, _ = found
         planned, last = run.start.planned, before.start.planned
         if timing.every_s is None:

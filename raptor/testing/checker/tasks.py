@@ -69,7 +69,7 @@ def _early(facts: Facts) -> Iterator[Violation]:
     }
     for id, runs in facts.of_task.items():
         for run in runs:
-            if run.start.shown < run.start.planned and not facts.was_set_back(run.start):
+            if not facts.has_come(run.start):
                 early_s = run.start.planned - run.start.shown
                 yield Violation("early", f"task {id}", f"run {run.start.fence} began {early_s} s early")
         due = earliest.get(id)
