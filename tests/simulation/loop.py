@@ -168,7 +168,5 @@ class ManyLoop(BaseEventLoop):
         self._graves.clear()
 
 
-
-
 def _number(process: Process) -> int:
     return process.number
