@@ -1,4 +1,4 @@
-"""`python -m tests.simulation --minutes M --seed S --report FILE`, or one simulation again: --seed S [--scenario X] ..."""
+"""`python -m tests.simulation --minutes M --seed S --report FILE`, or one again: --seed S [--scenario X] ..."""
 
 from __future__ import annotations
 

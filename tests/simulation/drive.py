@@ -193,11 +193,8 @@ class Drive:
         except (Gone, RaptorError):
             world.commands.append(Command(what=what, at=at, task=id))
             return
-        if (
-            (kind == "cancel"
-            and (id in answer["cancelled"] or id in answer["ending"]))
-            or (kind == "retry"
-            and answer["revived"])
+        if (kind == "cancel" and (id in answer["cancelled"] or id in answer["ending"])) or (
+            kind == "retry" and answer["revived"]
         ):
             world.commands.append(Command(what=what, at=at, acked=world.at, task=id))
 

@@ -1,4 +1,4 @@
-"""A slice of the simulation: some seeds, the same trace for the same seed, and every single crash of small scenarios."""
+"""A slice of the simulation: some seeds, the same trace for the same seed, and every crash of small scenarios."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What outlives every node: time, the image of the store, what was asked, what went wrong, and what the services did."""
+"""What outlives every node: time, the image of the store, what was asked, what went wrong, and what services did."""
 
 from __future__ import annotations
 
