@@ -391,7 +391,9 @@ class Cycle:
         while (found := self._skipped(service, "interrupted")) is not None and not await self._note(found):
             await self._wait_for_release(service.name)
             if self._journal.durably.broken_off:
-                raise NotWritten("busy", service.name, "another node has the right to it: the next start closes its slot")
+                raise NotWritten(
+                    "busy", service.name, "another node has the right to it: the next start closes its slot"
+                )
         return () if found is None else found.closed
 
     async def _pass_over(self, service: Service, reason: str) -> tuple[Slot, ...]:

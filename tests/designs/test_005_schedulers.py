@@ -106,7 +106,7 @@ async def test_a_service_that_must_not_run_twice_is_skipped_at_the_take_over(man
     assert [(line.name, line.node) for line in many.lines] == [("once", "one"), ("then", "two")]
 
 
-async def test_a_service_that_must_not_run_twice_is_skipped_even_if_its_right_is_held_for_a_while(many: ManyWorld) -> None:
+async def test_one_that_must_not_run_twice_is_skipped_even_if_its_right_is_held_for_a_while(many: ManyWorld) -> None:
     many.service("once", takes=10.0, on_crash="skip")
     many.service("then")
     one = await many.start("one", "once", "then")

@@ -74,7 +74,7 @@ async def test_an_unknown_address_is_refused_at_once(system_clock: Clock) -> Non
         Node(store="memry:", clock=system_clock)
 
 
-async def test_a_start_while_the_tree_is_being_restarted_is_refused_in_plain_words(clock: Clock, tmp_path: Path) -> None:
+async def test_a_start_while_the_tree_is_restarted_is_refused_in_plain_words(clock: Clock, tmp_path: Path) -> None:
     async with Node(store=MemoryStore(), services=[greet], config=settings(tmp_path), clock=clock) as node:
         schedulers = node.runtime.whereis("schedulers")
         assert schedulers is not None

@@ -1,4 +1,4 @@
-"""`python -m tests.simulation --minutes M --seed S --report FILE`, or one simulation again: --seed S [--scenario X] ..."""
+"""`python -m tests.simulation --minutes M --seed S --report FILE`, or one again: --seed S [--scenario X] ..."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def _replay(options: argparse.Namespace) -> int:
     for what in verdict.violations:
         print(what)
     faults = ", ".join(f"{kind} {count}" for kind, count in verdict.faults.most_common())
-    print(f"trace {verdict.trace}, {verdict.points} points, {verdict.node_s / 3600:.1f} node-hours, {faults or 'no faults'}")
+    hours = f"{verdict.node_s / 3600:.1f} node-hours"
+    print(f"trace {verdict.trace}, {verdict.points} points, {hours}, {faults or 'no faults'}")
     return 1 if verdict.violations else 0
 
 

@@ -1,7 +1,7 @@
 """The way of one process to the store, and what may happen on it.
 
-A call is acknowledged, refused before anything was written, or its fate is unknown: written and the answer lost, or lost
-itself. A process may die before a write, after it, or between the write and the answer. What is written is durable.
+A call is acknowledged, refused before a write, or its fate is unknown: written and the answer lost, or not.
+A process may die before a write, after it, or between the write and the answer. What is written is durable.
 """
 
 from __future__ import annotations

@@ -98,7 +98,9 @@ class Drive:
             try:
                 async with self._defining:
                     try:
-                        await self._define(one, name, lambda: one.start(name, interval if name not in self._defined else None))
+                        await self._define(
+                            one, name, lambda: one.start(name, interval if name not in self._defined else None)
+                        )
                     except AlreadyRunning:
                         pass
                     if name not in self._defined:
@@ -132,7 +134,9 @@ class Drive:
             await asyncio.sleep(rng.expovariate(1 / self.scenario.asks_s))
             if self._resting or not world.up:
                 continue
-            kind = rng.choice(("put", "put", "put", "put", "burst", "cancel", "retry", "change" if self.scenario.changes else "put"))
+            kind = rng.choice(
+                ("put", "put", "put", "put", "burst", "cancel", "retry", "change" if self.scenario.changes else "put")
+            )
             if kind == "burst":
                 for _ in range(rng.randrange(2, 30)):
                     world.loop.create_task(self._put(self._order()))
@@ -145,7 +149,10 @@ class Drive:
 
     def _order(self) -> dict[str, Any]:
         rng = self._rng
-        order: dict[str, Any] = {"service": rng.choice(self.scenario.tasks), "in_": rng.choice((0.0, 0.0, 1.0, 30.0, 300.0))}
+        order: dict[str, Any] = {
+            "service": rng.choice(self.scenario.tasks),
+            "in_": rng.choice((0.0, 0.0, 1.0, 30.0, 300.0)),
+        }
         if rng.random() < 0.2:
             order["key"] = f"k{rng.randrange(5)}"
         if rng.random() < 0.2:
@@ -186,7 +193,9 @@ class Drive:
         except (Gone, RaptorError):
             world.commands.append(Command(what=what, at=at, task=id))
             return
-        if kind == "cancel" and (id in answer["cancelled"] or id in answer["ending"]) or kind == "retry" and answer["revived"]:
+        if (kind == "cancel" and (id in answer["cancelled"] or id in answer["ending"])) or (
+            kind == "retry" and answer["revived"]
+        ):
             world.commands.append(Command(what=what, at=at, acked=world.at, task=id))
 
     async def _change(self) -> None:
@@ -313,9 +322,15 @@ class Drive:
         ]
         tables = image._tables  # pyright: ignore[reportPrivateUsage]
         for name, definition in tables["definitions"].items():
-            listed = {} if not getattr(definition, "should_run", False) or getattr(definition, "paused", True) else {
-                entry.name for entry in definition.services if entry.name not in definition.paused_services  # type: ignore[union-attr]
-            }
+            listed = (
+                {}
+                if not getattr(definition, "should_run", False) or getattr(definition, "paused", True)
+                else {
+                    entry.name
+                    for entry in definition.services
+                    if entry.name not in definition.paused_services  # type: ignore[union-attr]
+                }
+            )
             interval = getattr(definition, "interval_s", None) or 0.0
             for service in sorted(listed):
                 row = tables["service_timing"].get(service)

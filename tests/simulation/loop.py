@@ -1,4 +1,4 @@
-"""An event loop of many processes in virtual time: they take turns by lot, stand still, and die in the middle of anything.
+"""An event loop of many processes in virtual time: they take turns by lot, stand still, and die anywhere.
 
 Whatever is begun in the context of a process belongs to it. What a process has to do is done in the order that asyncio
 promises; which process goes next is drawn, as a machine would.
@@ -39,7 +39,7 @@ class Process:
 
 
 class ManyLoop(BaseEventLoop):
-    """Every step of a process is a point, by number; `at_alarm` is told of the one that it asked for, and may kill it."""
+    """Every step of a process is a point, by number; `at_alarm` is told of the one it asked for, and may kill it."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -166,8 +166,6 @@ class ManyLoop(BaseEventLoop):
         self._timers.clear()
         self._crowd.clear()
         self._graves.clear()
-
-
 
 
 def _number(process: Process) -> int:

@@ -40,7 +40,7 @@ class Rules:
     def after(self, living: Living, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any], answer: Any) -> None:
         match verb:
             case "save":
-                for table, key, record in args[0]:
+                for _, key, record in args[0]:
                     if isinstance(record, SchedulerState):
                         self._cycle(key, record)
                     elif isinstance(record, ServiceTiming) and record.last_run_id is not None:

@@ -93,7 +93,10 @@ def small(name: str) -> Scenario:
         {"service": "post", "every": 4.0},
     )
     every = [Service(name=name, every_s=5.0) for name in ("a", "b", "c", "x", "y", "z")]
-    lists: dict[str, tuple[str | None, tuple[str, ...]]] = {"main": (None, ("a", "b", "c")), "beat": ("5s", ("x", "y", "z"))}
+    lists: dict[str, tuple[str | None, tuple[str, ...]]] = {
+        "main": (None, ("a", "b", "c")),
+        "beat": ("5s", ("x", "y", "z")),
+    }
     both = {"longest_s": 0.5, "asks_s": 0.0, "changes": False, "hours": 7.0 / 3600, "quiet_s": 10.0}
     match name:
         case "cycles":
@@ -101,7 +104,12 @@ def small(name: str) -> Scenario:
         case "tasks":
             return Scenario(name, [*_task_services(), Service(name="flaky")], {}, puts=puts, **both)  # type: ignore[arg-type]
         case "shared":
-            services = [every[0], Service(name="x", every_s=3.0, on_crash="skip"), *_task_services(), Service(name="flaky")]
+            services = [
+                every[0],
+                Service(name="x", every_s=3.0, on_crash="skip"),
+                *_task_services(),
+                Service(name="flaky"),
+            ]
             few = {"main": (None, ("a", "x"))}
             both["hours"] = 4.0 / 3600
             return Scenario(name, services, few, nodes=2, shared=True, puts=puts[1:4], **both)  # type: ignore[arg-type]

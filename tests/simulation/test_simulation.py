@@ -1,4 +1,4 @@
-"""A slice of the simulation: some seeds, the same trace for the same seed, and every single crash of small scenarios."""
+"""A slice of the simulation: some seeds, the same trace for the same seed, and every crash of small scenarios."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def campaign() -> Campaign:
     return Campaign(tell=lambda text: None)
 
 
-@pytest.mark.parametrize("seed", range(1, 13))
+@pytest.mark.parametrize("seed", range(1, 11))
 def test_nothing_promised_is_broken_by_what_a_seed_does(campaign: Campaign, seed: int) -> None:
     verdict = campaign.run(Case(seed, ("sparse", "sparse", "dense", "dense_pair")[seed % 4]))
     assert campaign.violations == []

@@ -1,4 +1,4 @@
-"""What outlives every node: time, the image of the store, what was asked, what went wrong, and what the services did."""
+"""What outlives every node: time, the image of the store, what was asked, what went wrong, and what services did."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ START = 1_700_000_000.0
 
 
 class World:
-    def __init__(self, seed: int, plan: Plan, services: list[Any], *, shared: bool, lanes: int, longest_s: float) -> None:
+    def __init__(
+        self, seed: int, plan: Plan, services: list[Any], *, shared: bool, lanes: int, longest_s: float
+    ) -> None:
         self.seed = seed
         self.plan = plan
         self.shared = shared
@@ -162,7 +164,9 @@ class World:
             seen=len(self.work.lines),
             life=one.number,
             ended=tuple(task.id for task in tasks if task.state in (State.DONE, State.DEAD)),
-            taken=tuple(task.owner or "" for task in tasks if task.state is State.TAKEN and task.id in self.rules.owners),
+            taken=tuple(
+                task.owner or "" for task in tasks if task.state is State.TAKEN and task.id in self.rules.owners
+            ),
             recorded=tuple(str(getattr(row, "last_run_id", "")) for row in good),
         )
 
@@ -193,7 +197,9 @@ class World:
             lines=tuple(self.work.lines),
             images=tuple(self.images),
             dump=dump,
-            bounds=Bounds(lanes=self.lanes, shared=self.shared, late_s=5.0, recover_s=180.0, settle_s=300.0, run_s=130.0),
+            bounds=Bounds(
+                lanes=self.lanes, shared=self.shared, late_s=5.0, recover_s=180.0, settle_s=300.0, run_s=130.0
+            ),
         )
 
     @property
