@@ -116,6 +116,8 @@ def _written(volume: Volume, plan: Plan, lines: int, rng: random.Random) -> tupl
         before = b""
         while before.count(b"\n") < lines:
             before += _next(marks)
+        while select.select([marks], [], [], 0)[0]:  # promised, up to the last moment
+            before += _next(marks)
         volume.shut_down(rng.choice((LOG_FLUSHED, NOTHING_FLUSHED, NOTHING_FLUSHED)))
         process.kill()
         process.join()
