@@ -312,3 +312,7 @@ def test_an_object_that_cannot_be_shown_is_told_by_its_kind() -> None:
 def test_an_output_of_just_the_limit_is_whole() -> None:
     whole = "x" * (OUTPUT - 2)  # and its quotes
     assert move(task(), Done(), Result(outcome=Outcome.OK, value=whole), NOW).output == f'"{whole}"'
+
+
+def test_a_text_with_a_zero_in_it_is_one_that_every_store_takes() -> None:
+    assert move(task(), Dead("a\0b"), FAILED, NOW).reason == "a\\0b"
