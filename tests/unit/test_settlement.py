@@ -316,3 +316,7 @@ def test_an_output_of_just_the_limit_is_whole() -> None:
 
 def test_a_text_with_a_zero_in_it_is_one_that_every_store_takes() -> None:
     assert move(task(), Dead("a\0b"), FAILED, NOW).reason == "a\\0b"
+
+
+def test_what_is_to_come_again_has_no_error() -> None:
+    assert move(task(), Again(2000.0), FAILED, NOW).error is None
