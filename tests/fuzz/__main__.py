@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
@@ -132,6 +133,7 @@ def main() -> int:
             TARGETS[name].check(asked.input)
         return 0
     seed = secrets.randbelow(2**31) if asked.seed is None else asked.seed
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the child ends with us
     with tempfile.TemporaryDirectory(prefix="raptor-fuzz-") as scratch:
         folder: Path = asked.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)

@@ -60,7 +60,7 @@ class Bed:
 
     def arguments(self) -> list[str]:
         os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-        quiet = ["-q", "-s", "-x", "-p", "no:cacheprovider", "-o", "timeout=30"]
+        quiet = ["-q", "-s", "-x", "-p", "no:cacheprovider", "-o", "timeout=120"]
         return [*quiet, f"--basetemp={self._scratch / 'tests'}", *self._tests]
 
     def run(self, chosen: Sequence[Mutant], told: Callable[[Mutant, str], None]) -> None:

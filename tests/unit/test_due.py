@@ -329,3 +329,44 @@ def test_one_missed_slot_is_made_up_for_as_any_late_one() -> None:
     found = due(decide(service(missed="all"), HOURLY, ran(NOON - HOUR), check(NOON + 60, up_since=NOON + 30)))
     assert (found.planned, found.slot, found.closed) == (NOON, NOON + 60, ())
     assert found.reason.startswith("last run")
+
+
+@pytest.mark.parametrize(
+    ("every", "since", "missed", "coalesced", "runs"),
+    [
+        (HOUR, NOON + HOUR, (NOON, NOON, 1), (NOON + HOUR, NOON + HOUR, 1), NOON + 2 * HOUR),
+        (0.25, NOON + 1.1, (NOON, NOON + 1.0, 5), (NOON + 1.25, NOON + 1.75, 3), NOON + 2.0),
+    ],
+)
+def test_what_one_run_stands_for_was_missed_up_to_the_start_of_the_node_and_coalesced_from_then_on(
+    every: float, since: float, missed: tuple[float, ...], coalesced: tuple[float, ...], runs: float
+) -> None:
+    found = due(decide(service(), Every(every), ran(NOON - every, every_s=every), check(runs, up_since=since)))
+    told = [(*missed, "missed", "node down"), (*coalesced, "coalesced", "one run for all")]
+    assert (found.planned, closed(found)) == (runs, told)
+
+
+def test_after_missed_slots_a_grid_goes_on_by_its_origin() -> None:
+    row = ran(NOON - 2 * HOUR, next_due=NOON + 120)
+    found = not_due(decide(service(missed="skip"), Every(HOUR, "grid"), row, check(NOON + 900, up_since=NOON + 600)))
+    assert (found.until, closed(found)) == (NOON + HOUR, [(NOON + 120, NOON + 120, 1, "missed", "node down")])
+
+
+def test_of_missed_slots_one_more_than_the_limit_is_left_out() -> None:
+    asked = service(missed="all", missed_limit=2)
+    found = due(decide(asked, HOURLY, ran(NOON - HOUR), check(NOON + 2.5 * HOUR, up_since=NOON + 2.5 * HOUR)))
+    assert (found.planned, found.reason) == (NOON + HOUR, "catching up, 2 left")
+    assert closed(found) == [(NOON, NOON, 1, "missed", "more than missed_limit")]
+
+
+def test_an_open_slot_has_failed_when_its_successors_come_and_one_run_stands_for_those() -> None:
+    row = ran(NOON - HOUR, open=NOON, retry_at=NOON + 60, attempts=1, last_info="no disk")
+    found = due(decide(service(), HOURLY, row, check(NOON + 2 * HOUR)))
+    hour = (NOON + HOUR, NOON + HOUR, 1, "coalesced", "one run for all")
+    assert closed(found) == [(NOON, NOON, 1, "failed", "no disk"), hour]
+    assert found.planned == NOON + 2 * HOUR
+
+
+def test_why_a_calendar_service_runs_names_no_interval() -> None:
+    found = due(decide(service(), parse_cron("0 12 * * *", "UTC"), ran(NOON - DAY, every_s=None), check(NOON)))
+    assert found.reason == "last run 24h ago"

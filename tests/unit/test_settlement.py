@@ -10,8 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raptor.duration import LONGEST_S
 from raptor.service import Service
-from raptor.settlement import CANCELLED, DEATHS, LAPSED, LIVES, Repeat, is_late, judge_task, lapsed, move
+from raptor.settlement import (
+    CANCELLED,
+    DEATHS,
+    LAPSED,
+    LAST,
+    LIVES,
+    OUTPUT,
+    Repeat,
+    is_late,
+    judge_task,
+    lapsed,
+    move,
+    plan_of,
+)
 from raptor.task import (
     MOVES,
     Again,
@@ -240,3 +254,69 @@ def test_a_successor_has_what_was_asked_and_none_of_what_happened() -> None:
         service="work", data='{"a":1}', priority=1, due=1020.0, max_attempts=9, key="k", parent=5, active_s=5.0,
         timeout_s=6.0, timing=repeating(),
     )  # fmt: skip
+
+
+def test_the_last_failure_counts_and_ends_a_row_of_deaths() -> None:
+    made = move(task(attempts=2, deaths=2, suspect=True), Dead("failed"), FAILED, NOW)
+    assert (made.attempts, made.deaths, made.suspect, made.ended) == (3, 0, False, NOW)
+
+
+@pytest.mark.parametrize(
+    ("every_s", "origin", "sense"),
+    [
+        (LONGEST_S, 900.0, True),
+        (LONGEST_S + 1, 900.0, False),
+        (0.0, 900.0, False),
+        (60.0, 0.0, True),
+        (60.0, 0.5, True),
+        (60.0, -1.0, False),
+        (60.0, LAST, False),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_none(every_s: float, origin: float, sense: bool) -> None:
+    assert (plan_of(repeating(every_s, origin)) is not None) is sense
+
+
+def test_the_last_time_that_is_no_mistake_is_none() -> None:
+    assert isinstance(judge(asks(Again(LAST))), Retry)
+    assert judge(asks(Again(LAST - 1))) == Again(LAST - 1)
+
+
+def unsound(_: Any) -> float:
+    raise RuntimeError("no wait today")
+
+
+@pytest.mark.parametrize("wait", [unsound, lambda _: float("nan")])
+def test_a_wait_that_fails_or_is_no_number_is_as_good_as_none(wait: Any) -> None:
+    verdict = judge(FAILED, Service(name="work", backoff=wait))
+    assert isinstance(verdict, Retry)
+    assert NOW + 0.9 <= verdict.at <= NOW + 1
+
+
+def test_a_wait_of_the_users_own_holds() -> None:
+    verdict = judge(FAILED, Service(name="work", backoff=lambda _: 600.0))
+    assert isinstance(verdict, Retry)
+    assert NOW + 540 <= verdict.at <= NOW + 600
+
+
+class Shy:
+    def __repr__(self) -> str:
+        raise RuntimeError("not for you")
+
+
+def test_an_object_that_cannot_be_shown_is_told_by_its_kind() -> None:
+    made = move(task(), Done(), Result(outcome=Outcome.OK, value=Shy()), NOW).output
+    assert made == '"an object of Shy"'
+
+
+def test_an_output_of_just_the_limit_is_whole() -> None:
+    whole = "x" * (OUTPUT - 2)  # and its quotes
+    assert move(task(), Done(), Result(outcome=Outcome.OK, value=whole), NOW).output == f'"{whole}"'
+
+
+def test_a_text_with_a_zero_in_it_is_one_that_every_store_takes() -> None:
+    assert move(task(), Dead("a\0b"), FAILED, NOW).reason == "a\\0b"
+
+
+def test_what_is_to_come_again_has_no_error() -> None:
+    assert move(task(), Again(2000.0), FAILED, NOW).error is None
