@@ -387,3 +387,4 @@ async def test_whoever_takes_over_passes_the_slot_of_an_interrupted_service_for_
     (slot,) = await many.image.slots("work", since=0.0, until=1e12)
     assert (slot.verdict, slot.reason, row.next_due) == ("skipped", "interrupted", slot.planned + HOUR)
     assert [node for node, _ in many.runs("work")] == ["one"]
+    await many.close()

@@ -10,7 +10,8 @@ import pytest
 from tests.project.conftest import Run
 
 TARGETS = {
-    "run", "test", "check", "bench", "spec", "servers", "proof-otp", "torture", "fuzz", "mutate", "clean", "help",
+    "run", "test", "check", "bench", "spec", "servers", "proof-otp", "torture", "simulate", "fuzz", "mutate",
+    "proof", "clean", "help",
 }  # fmt: skip
 
 

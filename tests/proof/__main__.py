@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.proof.record import Record, Report, recorded, table, written_into
+from tests.proof.record import Record, Report, past, recorded, table, written_into
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT, PAGE = ROOT / "reliability.json", ROOT / "docs" / "reliability.md"
@@ -44,10 +44,10 @@ def main() -> int:
         print(f"proof: seed {seed}, {options.minutes:g} minutes, {AT_ONCE} parts at a time", flush=True)
         reports = _run(options.minutes, seed)
     before = msgspec.json.decode(KEPT.read_bytes(), type=Record).runs if KEPT.exists() else []
-    record = recorded([*before, *reports])
+    record = recorded([*before, *map(past, reports)])
     KEPT.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
     PAGE.write_text(written_into(PAGE.read_text(), record))
-    print(table(recorded(reports)))
+    print(table(recorded([past(report) for report in reports])))
     found = [f"{report.part}: {violation}" for report in reports for violation in report.violations]
     for line in found:
         print(f"violation: {line}")
@@ -82,7 +82,7 @@ def _part(name: str, words: tuple[str, ...], minutes: float, seed: int, folder: 
         return None
     report = msgspec.json.decode(file.read_bytes(), type=Report)
     print(f"{name}: {'sound' if not report.violations else f'{len(report.violations)} violations'}", flush=True)
-    return msgspec.structs.replace(report, part=name)
+    return report
 
 
 def _options() -> argparse.Namespace:

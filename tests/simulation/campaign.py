@@ -89,9 +89,9 @@ class Campaign:
             self.run(Case(seed))
             self.counts["seeds"] += 1
 
-    def singles(self, name: str, seed: int = 0, until: float = float("inf")) -> None:
-        """A crash at each point of the undisturbed run, one at a time."""
-        for point in range(1, self._length(name, seed) + 1):
+    def singles(self, name: str, seed: int = 0, until: float = float("inf"), step: int = 1) -> None:
+        """A crash at each point of the undisturbed run, or at every so many, one at a time."""
+        for point in range(1, self._length(name, seed) + 1, step):
             if time.monotonic() >= until:
                 return
             self.run(Case(seed, name, (point,)))
