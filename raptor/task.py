@@ -211,6 +211,10 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     keep: bool = True  # False: the row goes at once
     successor: Task | None = None  # its next repetition, put together with it
 
+    def given_up(self, now: float) -> Move:
+        """Of a task that would come back, and was cancelled meanwhile."""
+        return msgspec.structs.replace(self, state=State.CANCELLED, due=None, ended=now, reason="cancelled")
+
     @property
     def ready(self) -> list[tuple[str, float]]:
         """Queue and due time of what may be taken by it."""

@@ -182,7 +182,8 @@ class Tasks(Protocol):
     async def settle(self, moves: Sequence[Move], *, now: float) -> frozenset[int]:
         """Move taken tasks on, each with its successor; -> the ids of those whose fence was stale: nothing moved.
 
-        A successor is put as by `put`, except that the task it repeats does not keep the key from it.
+        A successor is put as by `put`, except that the task it repeats does not keep the key from it. One that was
+        cancelled while it was taken does not come back: it ends as cancelled.
         """
         ...
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from raptor.state.tasks import Put, as_list, put_all
-from raptor.task import Move
+from raptor.task import Move, State
 
 MOVED = (
     "state", "attempts", "previous", "started", "ended", "output", "error", "reason", "deaths", "suspect", "history",
@@ -19,9 +19,15 @@ _SETTLE = f"UPDATE task SET {', '.join(f'{name} = ?' for name in MOVED)}, owner 
 SETTLE = f"{_SETTLE}, due = coalesce(?, due) WHERE state = 'taken' AND fence = ? AND id = ?"
 SETTLE_ALIKE = f"{_SETTLE} WHERE state = 'taken' AND fence = ? AND id IN (SELECT value FROM json_each(?))"
 
+UNWANTED = "SELECT id FROM task WHERE unwanted AND id IN (SELECT value FROM json_each(?))"
+
 
 def settle(connection: Connection, moves: Sequence[Move], first: int, now: float) -> frozenset[int]:
     """Those that are still ours move on; successors are stored under ids from `first` on."""
+    coming_back = [move.id for move in moves if move.state is State.READY]
+    if coming_back:
+        unwanted = {id for (id,) in connection.execute(UNWANTED, (as_list(coming_back),))}
+        moves = [move.given_up(now) if move.id in unwanted else move for move in moves]
     alike: defaultdict[tuple[Any, ...], list[Move]] = defaultdict(list)
     refused: list[Move] = []
     others: list[tuple[Move, tuple[Any, ...]]] = []

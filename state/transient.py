@@ -62,6 +62,8 @@ class TransientTasks:
             if task is None or task.state is not State.TAKEN or task.fence != move.fence:
                 stale.add(move.id)
                 continue
+            if task.unwanted and move.state is State.READY:
+                move = move.given_up(now)
             moved.append(move)
             self._store(
                 replaced(

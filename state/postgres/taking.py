@@ -91,10 +91,15 @@ _MOVES = _MINE.format(
         "id, fence, state, due, attempts, previous, started, ended, output, error, reason, deaths, suspect, history"
     ),
 )
+# One that was cancelled meanwhile does not come back.
+_GIVEN_UP = f"t.unwanted AND (ARRAY[{_NAMES}])[m.state] = 'ready'"
 SETTLE = (
-    f"{_MOVES} UPDATE raptor.task AS t SET state = (ARRAY[{_NAMES}])[m.state], due = coalesce(m.due, t.due),"
-    " attempts = m.attempts, previous = m.previous, started = m.started, ended = m.ended, output = m.output,"
-    " error = m.error, reason = coalesce(m.reason, ''), deaths = coalesce(m.deaths, 0),"
+    f"{_MOVES} UPDATE raptor.task AS t SET"
+    f" state = CASE WHEN {_GIVEN_UP} THEN 'cancelled' ELSE (ARRAY[{_NAMES}])[m.state] END,"
+    f" due = CASE WHEN {_GIVEN_UP} OR m.due IS NULL THEN t.due ELSE m.due END,"
+    " attempts = m.attempts, previous = m.previous, started = m.started,"
+    f" ended = CASE WHEN {_GIVEN_UP} THEN %s::timestamptz ELSE m.ended END, output = m.output, error = m.error,"
+    f" reason = CASE WHEN {_GIVEN_UP} THEN 'cancelled' ELSE coalesce(m.reason, '') END, deaths = coalesce(m.deaths, 0),"
     " suspect = coalesce(m.suspect, 0) = 1, history = m.history, owner = NULL, lease = NULL, unwanted = false"
     " FROM mine AS m WHERE t.ctid = m.place RETURNING t.id"
 )
@@ -195,7 +200,7 @@ async def send_settle(transaction: Transaction, moves: Sequence[Move], now: floa
     if alike is not None:
         cursors.append(await transaction.send(ALIKE, alike))
     elif kept:
-        cursors.append(await transaction.send(SETTLE, _settled(kept)))
+        cursors.append(await transaction.send(SETTLE, (*_settled(kept), Time(at(now)))))
     if gone:
         holds = (Column(INT8, [move.id for move in gone]), Column(INT8, [move.fence for move in gone]))
         cursors.append(await transaction.send(FORGET, holds))
@@ -223,7 +228,7 @@ async def send_settle(transaction: Transaction, moves: Sequence[Move], now: floa
 
 def _alike(moves: Sequence[Move]) -> tuple[Any, ...] | None:
     """The values of all of them; None where they differ, or come back each at a time of its own."""
-    if not moves or any(move.due is not None for move in moves):
+    if not moves or any(move.due is not None or move.state is State.READY for move in moves):
         return None
 
     def values(move: Move) -> tuple[Any, ...]:

@@ -48,7 +48,9 @@ class Model:
         stale: set[int] = set()
         for move in moves:
             if self._holds(move.id, move.fence):
-                what = {name: getattr(move, name) for name in MOVED}
+                what, task = {name: getattr(move, name) for name in MOVED}, self.tasks[move.id]
+                if task.unwanted and move.state is State.READY:  # it was cancelled, and does not come back
+                    what |= {"state": State.CANCELLED, "ended": now, "reason": "cancelled", "due": task.due}
                 self._change(move.id, **what, owner=None, lease=None, unwanted=False)
                 moved.append(move)
             else:

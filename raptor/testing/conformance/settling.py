@@ -43,6 +43,17 @@ class TestSettle:
         assert await store.settle(over, now=NOW) == {given[2].id}
         assert [one.state for one in await rows(store)] == [State.DONE] * 4
 
+    async def test_one_that_was_cancelled_meanwhile_does_not_come_back(self, store: Store) -> None:
+        first, second = await taken(store, task(key="k", due=NOW - 3), task(due=NOW - 3))
+        await store.cancel([first.id], now=NOW, reason="by hand")
+        back = [move(one, State.READY, due=NOW - 1, attempts=1) for one in (first, second)]
+        assert await store.settle(back, now=NOW + 1) == frozenset()
+        given_up, again = await rows(store)
+        assert (given_up.state, given_up.reason, given_up.ended) == (State.CANCELLED, "cancelled", NOW + 1)
+        assert (given_up.due, given_up.unwanted, given_up.attempts) == (NOW - 3, False, 1)
+        assert (again.state, again.due) == (State.READY, NOW - 1)
+        assert [one.id for one in await take(store)] == [second.id]
+
     @pytest.mark.spec("003-05", "003-14", "003-15", "R3-01")
     async def test_a_retry_in_the_past_is_there_at_once(self, store: Store) -> None:
         (given,) = await taken(store, task(due=NOW - 3))
