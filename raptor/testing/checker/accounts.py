@@ -53,7 +53,8 @@ def _wrong(facts: Facts, plans: Plans, slot: Slot, by_run: dict[str, Execution])
     service, recorded = facts.declared(slot.service), facts.by(slot.recorded)
     if slot.verdict == "failed":
         tries = [run for run in facts.of_service.get(slot.service, ()) if run.start.planned == slot.planned]
-        if not facts.is_stepped and tries and not any(_has_failed(facts, run) for run in tries):
+        failed = any(_has_failed(facts, run) for run in tries) or facts.has_died(None, slot.planned, slot.recorded)
+        if not facts.is_stepped and tries and not failed:
             yield "unfounded", "no run for it failed"
     elif slot.verdict == "skipped" and slot.reason in ("paused", "removed"):
         # The line bears the time of the check; those before it in the cycle may have run for a while since.
