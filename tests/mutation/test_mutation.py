@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.mutation import bed
-from tests.mutation.bed import KILLED, SURVIVED, Bed
+from tests.mutation.bed import KILLED, ROOT, SURVIVED
 from tests.mutation.mutants import mutants
 
 TOY = '''
@@ -39,6 +41,22 @@ def test_it():
     assert Box().fits(5, True)
     assert total([1, 2]) == 3{more}
 """
+# In a process of its own: a bed forks, and whoever runs these tests has threads.
+TRY = """
+import json, sys
+from pathlib import Path
+from tests.mutation import bed
+
+folder = Path(sys.argv[1])
+toy, tests = folder / "toy.py", folder / "test_toy.py"
+bed.file_of = lambda module: toy
+# The toy is no file of the package: whoever has not been given a mutant of it gets it as it is.
+sys.meta_path.insert(0, bed.Changed("raptor.toy", toy, compile(toy.read_text(), toy, "exec")))
+tried, told = bed.Bed("raptor.toy", [str(tests)], folder), {}
+tried.run(tried.mutants, lambda mutant, what: told.update({mutant.what: what}))
+assert len(told) == len(tried.mutants)
+(folder / "told").write_text(json.dumps(told))
+"""
 CAREFUL = """
     assert total([0, 1, 20]) == 11
     assert total([]) == 0"""
@@ -64,30 +82,22 @@ def test_a_module_is_broken_in_every_way_but_its_documentation_types_and_asserts
 
 
 @pytest.mark.parametrize(("more", "survivors"), [("", {"continue -> break", "10 -> 11"}), (CAREFUL, set[str]())])
-def test_what_no_test_notices_survives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str, survivors: set[str]
-) -> None:
-    toy, tests = tmp_path / "toy.py", tmp_path / "test_toy.py"
-    toy.write_text(TOY)
-    tests.write_text(TESTS.format(more=more))
-    monkeypatch.setattr(bed, "file_of", lambda module: toy)
-    # The toy is no file of the package: whoever has not been given a mutant of it gets it as it is.
-    monkeypatch.setattr(
-        "sys.meta_path", [bed.Changed("raptor.toy", toy, compile(TOY, toy, "exec")), *__import__("sys").meta_path]
-    )
-    tried = Bed("raptor.toy", [str(tests)], tmp_path)
-    told: dict[str, str] = {}
-    tried.run(tried.mutants, lambda mutant, what: told.update({mutant.what: what}))
-    assert len(told) == len(tried.mutants)
+def test_what_no_test_notices_survives(tmp_path: Path, more: str, survivors: set[str]) -> None:
+    done = tried(tmp_path, TESTS.format(more=more))
+    assert done.returncode == 0, done.stdout + done.stderr
+    told: dict[str, str] = json.loads((tmp_path / "told").read_text())
     assert {what for what, came in told.items() if came == SURVIVED} == survivors
     assert set(told.values()) <= {KILLED, SURVIVED}
 
 
-def test_tests_that_fail_anyway_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tests = tmp_path / "test_toy.py"
-    tests.write_text("def test_it():\n    assert False\n")
-    toy = tmp_path / "toy.py"
-    toy.write_text(TOY)
-    monkeypatch.setattr(bed, "file_of", lambda module: toy)
-    with pytest.raises(RuntimeError, match="fail without any mutant"):
-        Bed("raptor.toy", [str(tests)], tmp_path).run([], lambda mutant, what: None)
+def test_tests_that_fail_anyway_are_told(tmp_path: Path) -> None:
+    done = tried(tmp_path, "def test_it():\n    assert False\n")
+    assert done.returncode != 0
+    assert "fail without any mutant" in done.stderr
+
+
+def tried(folder: Path, tests: str) -> subprocess.CompletedProcess[str]:
+    (folder / "toy.py").write_text(TOY)
+    (folder / "test_toy.py").write_text(tests)
+    words = [sys.executable, "-c", TRY, str(folder)]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
