@@ -57,6 +57,11 @@ class Catalogue(Mapping[str, Service]):
     def __getitem__(self, name: str) -> Service:
         return self._at(name).service
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """Asked for every task: that of Mapping takes three calls more."""
+        one = self._placed.get(name) or self._builtin.get(name)
+        return default if one is None else one.service
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._placed)
 

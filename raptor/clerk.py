@@ -68,11 +68,10 @@ class Clerk:
                 for task in unit.tasks:
                     self._events.emit("task_started", id=task.id, task=task, run=unit.run)
 
-    def tell_turns(self, units: Iterable[tuple[Assignment, Result]]) -> None:
+    def tell_turns(self, units: Iterable[tuple[Assignment, Result, object]], now: float) -> None:
         """Turns of lanes are over: taken, run, recorded."""
         if self._events.heard("turn_ended"):
-            now = self._clock.now()
-            for unit, result in units:
+            for unit, result, _ in units:
                 took_s, count = now - (unit.tasks[0].started or 0.0), len(unit.tasks)
                 self._events.emit("turn_ended", queue=unit.queue, tasks=count, result=result, took_s=took_s)
 

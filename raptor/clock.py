@@ -17,7 +17,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar, cast
 
 from raptor.threads import Threads
-from raptor.wall import WallClock
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,7 +73,7 @@ class Clock(ABC):
         return self.now() - self.monotonic() - skew
 
 
-class SystemClock(WallClock, Clock):
+class SystemClock(Clock):
     """The machine's clocks, daemon threads, and uvloop where it is installed."""
 
     def __init__(self, *, slice_s: float = 1.0, threads: int = 64) -> None:
@@ -83,7 +82,7 @@ class SystemClock(WallClock, Clock):
         self._threads = Threads(threads)
 
     def now(self) -> float:
-        return super().now() + self.offset_s
+        return time.time() + self.offset_s
 
     def monotonic(self) -> float:
         return time.monotonic()

@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -28,11 +29,12 @@ from raptor.runners.functions import name_of
 from raptor.service import Service
 from raptor.settlement import CANCELLED, is_late, plan_of
 from raptor.state.base import Bell, Query, Taken, Want
-from raptor.tally import Tally
+from raptor.tally import Tally, Turn
 from raptor.task import Again, Dead, Ended, Outcome, Result, Skipped, Task, Verdict
 from raptor.workshop import Workshop
 
 CHILDREN = 1000  # of a task that repeats: the newest, among which its successor is looked for
+QUEUE = attrgetter("queue")
 GIVEN_BACK = Result(outcome=Outcome.INTERRUPTED, info="it never started")
 
 
@@ -54,7 +56,7 @@ class Queue:
         self._leases = Leases(workshop, self._clerk, clock, self.running, self.cancel, self._lose)
         self._busy: Counter[str] = Counter()  # units that run, of each queue
         self._suspects = 0  # of them
-        self._settling: dict[asyncio.Future[None], list[tuple[Assignment, Result]]] = {}  # by page
+        self._settling: dict[asyncio.Future[None], list[tuple[Assignment, Result, list[Ended]]]] = {}  # by page
         self._sizes: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._stopping = False
@@ -85,30 +87,36 @@ class Queue:
         return []
 
     def settle(self, unit: Assignment, result: Result, verdict: Verdict) -> asyncio.Future[None]:
-        tasks = unit.tasks
-        for task in tasks:
+        each: list[Ended] = []
+        for task in unit.tasks:
             self.running.pop(task.id, None)
-        if unit.each is None and not unit.unwanted:
-            each = [(task, result, verdict, True) for task in tasks]
-        else:
+            each.append((task, result, verdict, True))
+        if unit.each is not None:
+            each = [(task, *of_it, True) for task, of_it in zip(unit.tasks, unit.each, strict=True)]
+        if unit.unwanted:
             each = [
-                (task, share, Skipped(CANCELLED) if task.id in unit.unwanted else of_it, True)
-                for task, (share, of_it) in zip(tasks, unit.each or [(result, verdict)] * len(tasks), strict=True)
+                (task, share, Skipped(CANCELLED) if task.id in unit.unwanted else of_it, ran)
+                for task, share, of_it, ran in each
             ]
-        self.tallies[unit.queue].add(each, self._clock.now() - (tasks[0].started or 0.0))
         recorded = self._clerk.enter(each)
         if recorded not in self._settling:
             self._settling[recorded] = []
             recorded.add_done_callback(self._settled)
-        self._settling[recorded].append((unit, result))
+        self._settling[recorded].append((unit, result, each))
         return recorded
 
     def _settled(self, recorded: asyncio.Future[None]) -> None:
-        units = self._settling.pop(recorded)
+        units, now = self._settling.pop(recorded), self._clock.now()
+        turns: dict[tuple[str, bool], list[Turn]] = {}
+        for unit, _, each in units:
+            first = unit.tasks[0]
+            turns.setdefault((unit.queue, first.suspect), []).append((each, now - (first.started or 0.0)))
         if recorded.exception() is None:
-            self._clerk.tell_turns(units)
-        for (name, suspect), count in Counter([(unit.queue, unit.tasks[0].suspect) for unit, _ in units]).items():
-            self._free(name, suspect, count)
+            self._clerk.tell_turns(units, now)
+            for (name, _), of_it in turns.items():
+                self.tallies[name].add(of_it)
+        for (name, suspect), of_it in turns.items():
+            self._free(name, suspect, len(of_it))
 
     # Its life
 
@@ -189,15 +197,15 @@ class Queue:
         point("before_take")
         taken, now = await self._clerk.durably(lambda: self._ask_for(wants))
         point("after_take")
-        self._workshop.held.update(task.id for task in taken.tasks)
-        counts = Counter((task.queue, task.suspect) for task in taken.tasks)
+        self._workshop.held.update([task.id for task in taken.tasks])
+        counts = Counter(map(QUEUE, taken.tasks))
         for want in wants:
             if want.queue in taken.spent:
                 horizon.wait(want.queue, taken.spent[want.queue])
-            elif counts[want.queue, want.suspects] >= want.room:
+            elif counts[want.queue] >= want.room:
                 (horizon.doubtful if want.suspects else horizon.hot).add(want.queue)
         horizon.doubtful |= taken.suspects
-        horizon.served({task.queue for task in taken.tasks})
+        horizon.served(counts)
         try:
             return await self._assign(taken.tasks, room, now)
         except BaseException:
@@ -212,11 +220,12 @@ class Queue:
 
     async def _assign(self, tasks: Sequence[Task], room: int, now: float) -> list[Assignment]:
         """Units of them; what can never run ends here, alone."""
+        catalogue = self._workshop.catalogue
         units: list[Assignment] = []
         batches: dict[tuple[object, ...], list[tuple[Task, Any]]] = {}
         ended: list[Ended] = []
         for task in tasks:
-            service = self._workshop.catalogue.get(task.service)
+            service = catalogue.get(task.service)
             fate, value = _look(task, service, now)
             if fate is not None:
                 ended.append((task, *fate, False))
@@ -229,7 +238,7 @@ class Queue:
             else:
                 units.append(self._unit(_apart(service) if task.suspect else service, (task,), (value,)))
         for batch in batches.values():
-            service = self._workshop.catalogue[batch[0][0].service]
+            service = catalogue[batch[0][0].service]
             size = service.batch or 1
             for start in range(0, len(batch), size):
                 units.append(self._unit(service, *zip(*batch[start : start + size], strict=True)))
@@ -244,8 +253,8 @@ class Queue:
             await self._clerk.enter((task, GIVEN_BACK, Again(task.due), False) for task in back)
             del units[room:]
         self._leases.wake()
+        self._busy.update(map(QUEUE, units))
         for unit in units:
-            self._busy[unit.queue] += 1
             self._suspects += unit.tasks[0].suspect
             for task in unit.tasks:
                 self.running[task.id] = unit
@@ -327,7 +336,7 @@ def _look(task: Task, service: Service | None, now: float) -> tuple[tuple[Result
         return _parked("unknown service", f"there is no service {task.service} here"), None
     if task.timing is not None and plan_of(task.timing) is None:
         return _parked("bad payload", "bad payload: its timing makes no sense"), None
-    late = is_late(task, now)
+    late = None if task.active_s is None else is_late(task, now)
     if late is not None:
         return (msgspec.structs.replace(GIVEN_BACK, info=f"{now - task.due:.3f} s late"), late), None
     try:

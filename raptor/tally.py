@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterable
 
 from raptor.task import Dead, Done, Ended, Outcome, Retry
 
+Turn = tuple[Iterable[Ended], float]
+"""What became of the tasks of a unit, and the seconds from their take until that was recorded."""
+
 OK = Outcome.OK  # looked up once: an enum's members are slow to find
-LONG_S = 10.0  # of a turn, from taken to judged
+LONG_S = 10.0  # of a turn
 LATELY_S = 60
 COUNTS = ("duration_s", "errors", "last_error", "long", "processed", "retried")
 
@@ -29,20 +32,21 @@ class Tally:
         self._since = monotonic()
         self._lately: deque[tuple[int, int]] = deque()  # whole seconds of the past minute, and what was done in each
 
-    def add(self, each: Iterable[Ended], took_s: float) -> None:
-        self.duration_s += took_s
-        self.long += took_s > LONG_S
+    def add(self, turns: Iterable[Turn]) -> None:
         done = 0
-        for _, result, verdict, _ in each:
-            self.processed += 1
-            if type(verdict) is Done:
-                done += 1
-            elif result.outcome is OK and not isinstance(verdict, Dead):
-                self.retried += isinstance(verdict, Retry)
-            elif result.outcome is not Outcome.INTERRUPTED:
-                self.errors += 1
-                self.retried += isinstance(verdict, Retry)
-                self.last_error = result.info
+        for each, took_s in turns:
+            self.duration_s += took_s
+            self.long += took_s > LONG_S
+            for _, result, verdict, _ in each:
+                self.processed += 1
+                if type(verdict) is Done:
+                    done += 1
+                elif result.outcome is OK and not isinstance(verdict, Dead):
+                    self.retried += isinstance(verdict, Retry)
+                elif result.outcome is not Outcome.INTERRUPTED:
+                    self.errors += 1
+                    self.retried += isinstance(verdict, Retry)
+                    self.last_error = result.info
         if done:
             self._note(done)
 

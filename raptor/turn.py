@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Generator, Mapping
+from collections.abc import Coroutine, Generator, Iterable, Mapping
 from contextlib import suppress
 from contextvars import Context, copy_context
 from pathlib import Path
@@ -24,20 +24,18 @@ class Logs:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
         self.progress: dict[str, Progress] = {}  # of what runs
-        self._paths: dict[str, Path] = {}
+        self._paths: dict[str, Path | None] = {}
 
     def progressed(self, run: str, progress: Progress) -> None:
         self.progress[run] = progress
 
     def path(self, service: str) -> Path | None:
-        if self.folder is None:
-            return None
         if service not in self._paths:
-            self._paths[service] = self.folder / f"{service}.log"
+            self._paths[service] = None if self.folder is None else self.folder / f"{service}.log"
         return self._paths[service]
 
     def open(self, service: str) -> RunLog:
-        return RunLog(self.path(service))
+        return RunLog(self._paths[service] if service in self._paths else self.path(service))
 
 
 class Lanes:
@@ -56,8 +54,8 @@ class Lanes:
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself would let them be collected
         self._recording: dict[asyncio.Future[None], int] = {}  # how many wait for each to be durable
         self._ending = 0  # of them all
-        self._breakable: dict[Lane, None] = {}  # in the order of their starts, in which they are broken off too
-        self._broken_off = False
+        self._breakable: dict[Lane, None] = {}  # what waits, in the order of their starts, which is that of their end
+        self.broken_off = False  # nothing begins any more
         self._moved: asyncio.Future[None] | None = None
         self._failed: BaseException | None = None
         self._loop = asyncio.get_running_loop()
@@ -79,9 +77,10 @@ class Lanes:
         """Wait for what runs."""
         await self.free(self._count)
 
-    def start(self, lane: UnitLane[Any]) -> None:
-        self._busy += 1
-        self._beginning.append(lane)
+    def start(self, lanes: Iterable[UnitLane[Any]]) -> None:
+        before = len(self._beginning)
+        self._beginning.extend(lanes)
+        self._busy += len(self._beginning) - before
         if self._leader is None:
             self._lead()
 
@@ -95,19 +94,13 @@ class Lanes:
         else:
             self._recording[recorded] += 1
 
-    def expose(self, lane: Lane) -> None:
-        """From here on an interruption ends this lane's work."""
-        if self._broken_off:
-            raise asyncio.CancelledError
-        self._breakable[lane] = None
-
     def shelter(self, lane: Lane) -> None:
         """The recording of its result is not broken off: half done it would be forgotten."""
         self._breakable.pop(lane, None)
 
     def interrupt(self) -> None:
         """Cancel what runs, and whatever would start yet; each run is recorded as interrupted."""
-        self._broken_off = True
+        self.broken_off = True
         for lane in list(self._breakable):
             lane.cancel()
 
@@ -122,13 +115,16 @@ class Lanes:
         assert task is not None
         while beginning:
             context = copy_context()  # what a run sets there is its own
-            work = beginning.popleft().work(task)
+            lane = beginning.popleft()
+            work = lane.work(task)
             try:
                 waited = context.run(work.send, None)
             except StopIteration:
                 if task.cancelling():  # it cancelled the task that it ran in, which shall not meet the next
                     break
                 continue
+            if lane.task is not None:  # its work has begun: an interruption may end it while it waits
+                self._breakable[lane] = None
             self._follow(task)
             await Rest(work, waited, context)
             return
@@ -208,8 +204,7 @@ async def turn(source: Source[U], runners: Mapping[str, Runner], clock: Clock, l
     """
     while units := await source.take(await lanes.soon()):
         await lanes.free(len(units))
-        for unit in units:
-            lanes.start(UnitLane(source, clock, unit, lanes, logs, runners[unit.service.kind]))
+        lanes.start([UnitLane(source, clock, unit, lanes, logs, runners[unit.service.kind]) for unit in units])
     await lanes.finish()
 
 
@@ -232,31 +227,25 @@ class UnitLane(Lane, Generic[U]):
 
     async def work(self, task: asyncio.Task[None]) -> None:
         """One unit, from its attempt to its verdict, in a task that is its own as soon as it waits."""
-        unit = self._unit
+        unit, result = self._unit, INTERRUPTED  # unless it comes to another end than by us
         assert unit is not None
-        result = await self._attempt(unit, task)
-        if not self.left:
-            self._record(unit, result)
-        self._unit = None
-
-    async def _attempt(self, unit: U, task: asyncio.Task[None]) -> Result:
-        """Run it; -> its result, which is INTERRUPTED if it was us who broke it off."""
         service, logs = unit.service, self._logs
         context = unit.context(self, self.progressed)
         self._run = context.run_id
-        if self.cancelled:
-            return INTERRUPTED  # before it began
-        self.task = task
-        try:
-            self._lanes.expose(self)
-            if service.jitter_s:
-                await self._clock.sleep(service.jitter_s * self._clock.rng.random())
-            return await self._runner.run(service, context, logs.open(service.name))
-        except asyncio.CancelledError:
-            return INTERRUPTED
-        finally:
-            self._lanes.shelter(self)
-            logs.progress.pop(self._run, None)
+        if not self.cancelled and not self._lanes.broken_off:
+            self.task = task
+            try:
+                if service.jitter_s:
+                    await self._clock.sleep(service.jitter_s * self._clock.rng.random())
+                result = await self._runner.run(service, context, logs.open(service.name))
+            except asyncio.CancelledError:
+                pass
+            finally:
+                self._lanes.shelter(self)
+                logs.progress.pop(self._run, None)
+        if not self.left:
+            self._record(unit, result)
+        self._unit = None
 
     def _record(self, unit: U, result: Result) -> None:
         now = self._clock.now()

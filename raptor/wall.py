@@ -1,4 +1,4 @@
-"""The one reader of the wall clock, apart from raptor.clock, which brings an event loop along."""
+"""The wall clock for whoever needs no other: raptor.clock brings an event loop along."""
 
 from __future__ import annotations
 

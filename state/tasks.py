@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from operator import attrgetter
 from sqlite3 import Connection
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from raptor.task import State, Task, Try
 
 PRIORITIES = range(10)
 STATES = frozenset(State)
+TAKEN = State.TAKEN  # looked up once: an enum's members are slow to find
 FIELDS = Task.__struct_fields__
 COLUMNS = ", ".join(f'"{name}"' for name in FIELDS)
 
@@ -25,13 +27,26 @@ _DUE = (
     " AND priority = {} AND due <= :now ORDER BY due, id LIMIT :room)"
 )
 _RARE = ("key", "key_until", "parent", "active_s", "timeout_s", "timing", "previous", "output", "error", "history")
+TICKS = 2.0**22  # in a second. From 2004 to 2038 a time is a whole number of them; any other is read as it stands
+
+
+def _ticks(column: str) -> str:
+    return f"CAST({column} * {TICKS} AS INTEGER)"
+
+
+def _is_whole(column: str) -> str:
+    return f"{column} * {TICKS} = {_ticks(column)}"
+
+
 # One row for all of them, so that the thread takes the interpreter's lock once and not for each: beside a busy event
-# loop it would wait for it every time. quote() gives a float that reads back as the same one.
+# loop it would wait for it every time. Times are whole numbers there: SQLite takes longer to write a float that reads
+# back as the same one than for all the rest of a row.
 _IN_TIME = f"id IN (SELECT id FROM ({' UNION ALL '.join(_DUE.format(p) for p in PRIORITIES)}) LIMIT :room)"
 DUE = (
-    "SELECT json_group_array(json_array(id, service, iif(typeof(data) = 'text', data, NULL), priority, quote(due),"
-    " quote(created), attempts, max_attempts, fence, crc,"
-    f""" {" AND ".join(f'"{name}" IS NULL' for name in _RARE)} AND deaths = 0 AND reason = ''))"""
+    "SELECT json_group_array(json_array(id, service, iif(typeof(data) = 'text', data, NULL), priority,"
+    f" {_ticks('due')}, {_ticks('created')}, attempts, max_attempts, fence, crc,"
+    f""" {" AND ".join(f'"{name}" IS NULL' for name in _RARE)} AND deaths = 0 AND reason = ''"""
+    f" AND {_is_whole('due')} AND {_is_whole('created')}))"
     f" FROM task WHERE {_IN_TIME}"
 )
 DUE_IDS = f"SELECT id FROM task WHERE {_IN_TIME}"
@@ -59,7 +74,7 @@ HOLDER = (
 )
 
 _due = msgspec.json.Decoder(
-    list[tuple[int, str, str | None, int, float, float, int, int | None, int, int, bool]], strict=False
+    list[tuple[int, str, str | None, int, int, int, int, int | None, int, int, bool]], strict=False
 )
 _tries = msgspec.json.Decoder(tuple[Try, ...])
 _starts = msgspec.json.Decoder(Starts)
@@ -103,7 +118,7 @@ def put_all(connection: Connection, puts: Sequence[Put], first: int) -> list[lis
         answers.append(placed)
     rest = len(plain) % AT_ONCE
     for start in range(rest, len(plain), AT_ONCE):
-        connection.execute(PLAIN_MANY, [value for row in plain[start : start + AT_ONCE] for value in row])
+        connection.execute(PLAIN_MANY, [*chain.from_iterable(plain[start : start + AT_ONCE])])
     if rest:
         connection.executemany(PLAIN, plain[:rest])
     if last >= first:
@@ -264,8 +279,9 @@ def upcoming(connection: Connection, queues: Sequence[str], after: float, limit:
 
 
 def checksum(id: int, queue: str, service: str, data: str | bytes) -> int:
-    body = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
-    return crc32(body, crc32(f"{id}\0{queue}\0{service}\0".encode("utf-8", "surrogateescape")))
+    if isinstance(data, str):
+        return crc32(f"{id}\0{queue}\0{service}\0{data}".encode("utf-8", "surrogateescape"))
+    return crc32(data, crc32(f"{id}\0{queue}\0{service}\0".encode("utf-8", "surrogateescape")))
 
 
 def _put_keyed(connection: Connection, task: Task, number: int, now: float, replace: bool, before: int) -> Receipt:
@@ -287,8 +303,13 @@ def _put_keyed(connection: Connection, task: Task, number: int, now: float, repl
 
 
 def _needs_whole(task: Task) -> bool:
-    options = (task.key_until, task.parent, task.active_s, task.timeout_s, task.timing)
-    return any(option is not None for option in options)
+    return not (
+        task.key_until is None
+        and task.parent is None
+        and task.active_s is None
+        and task.timeout_s is None
+        and task.timing is None
+    )
 
 
 def _row(task: Task, number: int, now: float, whole: bool) -> tuple[Any, ...]:
@@ -302,22 +323,22 @@ def _row(task: Task, number: int, now: float, whole: bool) -> tuple[Any, ...]:
 
 def _give(connection: Connection, want: Want, room: int, owner: str, now: float) -> list[Task]:
     """Those that are due, given to their owner, in their order."""
-    lease = now + want.lease_s
-    asked = {"queue": want.queue, "suspects": want.suspects, "now": now, "room": room}
+    queue, suspects, lease = want.queue, want.suspects, now + want.lease_s
+    asked = {"queue": queue, "suspects": suspects, "now": now, "room": room}
     ((found,),) = connection.execute(DUE, asked).fetchall()
     given: list[Task] = []
     odd: list[int] = []
     try:
         for id, service, data, priority, due, created, attempts, max_attempts, fence, crc, plain in _due.decode(found):
             # A damaged one is given all the same, and says so: it must not hold up those behind it.
-            if not plain or data is None or crc != checksum(id, want.queue, service, data):
+            if not plain or data is None or crc != checksum(id, queue, service, data):
                 odd.append(id)
                 continue
             given.append(
                 Task(
-                    id=id, queue=want.queue, service=service, data=data, state=State.TAKEN, priority=priority, due=due,
-                    created=created, attempts=attempts, max_attempts=max_attempts, started=now, fence=fence + 1,
-                    owner=owner, lease=lease, suspect=want.suspects,
+                    id=id, queue=queue, service=service, data=data, state=TAKEN, priority=priority, due=due / TICKS,
+                    created=created / TICKS, attempts=attempts, max_attempts=max_attempts, started=now,
+                    fence=fence + 1, owner=owner, lease=lease, suspect=suspects,
                 )
             )  # fmt: skip
     except UnicodeEncodeError:  # one of them is no text any more

@@ -79,16 +79,19 @@ class TasksToOwn(TasksToRead):
     async def put(self, tasks: Sequence[Task], *, now: float, replace: bool = False) -> list[Receipt]:
         check(tasks)
         placed = await self._database.put(tasks, now=now, replace=replace)
-        self._bells.ring((task.queue, task.due) for task, (_, new) in zip(tasks, placed, strict=True) if new or replace)
+        self._bells.ring(
+            [(task.queue, task.due) for task, (_, new) in zip(tasks, placed, strict=True) if new or replace]
+        )
         return placed
 
     async def take(self, wants: Sequence[Want], *, owner: str, now: float) -> Taken:
         return await self._database.ask(lambda connection: tasks.take_all(connection, wants, owner, now), rows=1)
 
     async def settle(self, moves: Sequence[Move], *, now: float) -> frozenset[int]:
-        check(move.successor for move in moves if move.successor is not None)
+        check([move.successor for move in moves if move.successor is not None])
         stale = await self._database.settle(moves, now=now)
-        self._bells.ring(entry for move in moves if move.id not in stale for entry in move.ready)
+        back = [move for move in moves if move.due is not None or move.successor is not None]
+        self._bells.ring(entry for move in back if move.id not in stale for entry in move.ready)
         return stale
 
     async def extend(self, holds: Sequence[Hold], *, until: float) -> Held:

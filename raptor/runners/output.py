@@ -44,20 +44,16 @@ class RunLog:
     problem: str | None = None  # why the file could not be written
     over = False  # the run has ended: who writes now outlives it
     recording: Recording | None = None  # hears, in any thread, when something waits to be flushed
+    _announced = False
     _lock = threading.Lock()  # of all of them: what is done under it is short
     _writing: threading.Lock
     _tail = bytearray()
-    _header: Callable[[], str] | None = None
     _pending = bytearray()
     _room = PER_RUN - 2 * TAIL  # the rest is for the header and the end
     _closed = False
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = path if path is None or isinstance(path, Path) else Path(path)
-
-    def header(self, line: Callable[[], str] | None) -> None:
-        """A line for the file, ahead of the first output; a run that prints nothing leaves nothing."""
-        self._header = line
 
     def write(self, data: bytes) -> None:
         """Take what was printed. Any thread may; nothing blocks."""
@@ -114,9 +110,9 @@ class RunLog:
         if self.path is None or not data or not self._room:
             return False
         idle = not self._pending
-        if self._header is not None:
-            self._pending += f"{self._header()}\n".encode(errors="replace")[:TAIL]
-            self._header = None
+        if self.recording is not None and not self._announced:
+            self._announced = True
+            self._pending += f"{self.recording.line()}\n".encode(errors="replace")[:TAIL]
         self._pending += data[: self._room]
         self._room -= min(len(data), self._room)
         return idle
@@ -152,9 +148,9 @@ class Recording:
         self._loop = asyncio.get_running_loop() if loop is None else loop
         self._task: asyncio.Task[None] | None = None
         log.recording = self
-        log.header(self._line)
 
-    def _line(self) -> str:
+    def line(self) -> str:
+        """What stands in the file ahead of the first output; a run that prints nothing leaves nothing."""
         return f"== run {self._context.run_id} attempt {self._context.attempt} at {stamp(self._began)}"
 
     async def __aenter__(self) -> None:
@@ -166,11 +162,10 @@ class Recording:
 
     def end(self) -> bool:
         """The run is over; -> whether its file has to be completed."""
-        self._log.recording = None
-        self._log.over = True
-        if not self._log.total:
-            self._log.header(None)  # nothing leads back from here
-        return self._log.path is not None and bool(self._log.total)
+        log = self._log
+        log.recording = None  # nothing leads back from here
+        log.over = True
+        return log.total > 0 and log.path is not None
 
     async def complete(self) -> None:
         last = asyncio.ensure_future(self._clock.offload(self._log.close))

@@ -23,7 +23,7 @@ from raptor.runners.functions import Function, Shape, is_generator, name_of, sha
 from raptor.runners.output import Recording, RunLog
 from raptor.runners.printed import OUTPUT
 from raptor.runners.process import ProcessRunner
-from raptor.runners.steps import OwnCancel, TimedOut, walk
+from raptor.runners.steps import OwnCancel, TimedOut, absorbed, follow
 from raptor.runners.text import logger, one_line, raised, returned
 from raptor.service import Service
 from raptor.task import VERDICTS, Outcome, Result
@@ -91,9 +91,21 @@ class PythonRunner:
 async def _on_loop(plan: Plan, context: Context, lane: Lane, log: RunLog) -> Result:
     """In the lane's own task, which never fails: asyncio lets SystemExit in a task end the loop."""
     OUTPUT.set(log)  # in the context of the lane, which is for this run alone
-    limit_s = plan.limit_s
+    limit_s, task = plan.limit_s, lane.task
+    assert task is not None
+    asked = task.cancelling()
     try:
-        value = await walk(_coroutine(plan.shape.call(plan.function, context)), lane, limit_s)
+        coroutine = _coroutine(plan.shape.call(plan.function, context))
+        try:
+            waited = coroutine.send(None)
+        except StopIteration as end:
+            value = end.value
+            if task.cancelling() > asked:
+                raise OwnCancel from await absorbed()
+        except asyncio.CancelledError as cancelled:
+            raise OwnCancel from cancelled
+        else:
+            value = await follow(coroutine, waited, lane, limit_s, asked=asked)
         if value is None and not log.total:
             return SILENT
         answer = Answer(returned(value), None, value)

@@ -98,19 +98,15 @@ class Guard:
             self._lane.task.cancel()
 
 
-async def walk(coroutine: Coroutine[Any, Any, Any], lane: Lane, limit_s: float | None) -> Any:
-    """What the coroutine returns or raises; TimedOut when its time is over, CancelledError if we were cancelled."""
+async def follow(
+    coroutine: Coroutine[Any, Any, Any], waited: Any, lane: Lane, limit_s: float | None, *, asked: int
+) -> Any:
+    """What a coroutine that has begun to wait returns or raises.
+
+    TimedOut when its time is over, CancelledError if we were cancelled. `asked`: how often that was before it began.
+    """
     task = lane.task
     assert task is not None
-    asked = task.cancelling()
-    try:
-        waited = coroutine.send(None)
-    except StopIteration as end:
-        if task.cancelling() > asked:
-            raise OwnCancel from await _absorbed()
-        return end.value
-    except asyncio.CancelledError as cancelled:
-        raise OwnCancel from cancelled
     rest, guard = Steps(coroutine, waited, task), Guard(coroutine, lane, limit_s)
     rest.own = task.cancelling() > asked
     value, error = None, None
@@ -125,14 +121,14 @@ async def walk(coroutine: Coroutine[Any, Any, Any], lane: Lane, limit_s: float |
         raise asyncio.CancelledError from error
     if error is None:
         if rest.own:
-            raise OwnCancel from await _absorbed()
+            raise OwnCancel from await absorbed()
         return value
     if isinstance(error, asyncio.CancelledError) and (rest.own or not task.cancelling()):
         raise OwnCancel from error
     raise error
 
 
-async def _absorbed() -> asyncio.CancelledError:
+async def absorbed() -> asyncio.CancelledError:
     """The cancellation that waits for the task's next step."""
     try:
         await asyncio.sleep(0)

@@ -98,13 +98,13 @@ def test_a_run_that_just_fits_has_nothing_dropped(path: Path) -> None:
     assert path.read_bytes() == text
 
 
-def test_a_line_that_was_not_ended_does_not_swallow_the_header_of_the_next_run(path: Path) -> None:
-    for number in (1, 2):
+async def test_a_line_that_was_not_ended_does_not_swallow_the_header_of_the_next_run(clock: Clock, path: Path) -> None:
+    for _ in (1, 2):
         log = RunLog(path)
-        log.header(f"== run {number}".strip)
-        log.write(b"no newline")
-        log.close()
-    assert content(path) == "== run 1\nno newline\n== run 2\nno newline\n"
+        async with Recording(log, CONTEXT, clock):
+            log.write(b"no newline")
+    header = "== run r1 attempt 2 at 2001-09-09T01:46:40Z"
+    assert content(path) == f"{header}\nno newline\n{header}\nno newline\n"
 
 
 def test_memory_is_bounded_while_the_disk_is_slow(path: Path) -> None:

@@ -27,7 +27,7 @@ class Times:
 
 
 def ended(tally: Tally, *verdicts: Verdict) -> None:
-    tally.add([(TASK, OK, verdict, True) for verdict in verdicts], 0.1)
+    tally.add([([(TASK, OK, verdict, True) for verdict in verdicts], 0.1)])
 
 
 def test_what_was_done_counts_and_nothing_else() -> None:
