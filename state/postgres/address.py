@@ -33,6 +33,8 @@ def read(text: str) -> Address:
         parts = urlsplit(text)
     except ValueError as error:
         raise BadInput(f"store {masked(text)!r}: this is no address: {error}") from None
+    if not text.isprintable():  # urlsplit would drop it without a word
+        raise BadInput(f"store {masked(text)!r}: an address has no line breaks or control characters: take them out")
     given = parse_qsl(parts.query, keep_blank_values=True)
     ours = {name: value for name, value in given if name in OURS}
     rest = [(name, value) for name, value in given if name not in OURS]

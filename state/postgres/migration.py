@@ -2,7 +2,7 @@
 
 Nodes of the version before go on with a newer schema: a new version only adds, with defaults, so that what is not
 named goes on as before. It removes nothing that the version before it used, and renames nothing: that is left to the
-version after it. A schema that is more than one version ahead is refused.
+version after it. A check is nothing that is used: it may go. A schema that is more than one version ahead is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raptor.errors import RefusedState
 from raptor.state.postgres.address import Address
 from raptor.state.postgres.trouble import grants
 
-VERSION = 1
+VERSION = 2
 AHEAD = 1  # so many versions further this Raptor still goes along
 
 TABLE = "CREATE TABLE raptor.version (version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"

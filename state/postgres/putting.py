@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from math import inf
 from typing import Any
 
 import msgspec
 from psycopg.types.numeric import Int2
 
+from raptor.errors import BadInput
+from raptor.state.asked import check
 from raptor.state.base import Receipt
 from raptor.state.postgres.lane import Finish, Transaction
 from raptor.state.postgres.pipe import Answer
@@ -38,8 +42,32 @@ LOCK_KEYS = (
     " FROM unnest(%s::text[], %s::text[]) AS u (s, k) ORDER BY 1) AS locks"
 )
 
+_SERVICE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+
 Form = tuple[str | None, bytes | None, str | None]
 """Columns data, body, encoding."""
+
+
+def check_all(tasks: Sequence[Task]) -> None:
+    """Raise BadInput for what the trigger of the table refuses of others: it does not look at what Raptor puts."""
+    check(tasks)
+    for task in tasks:
+        _check_names(task.queue, task.service)
+        if task.max_attempts is not None and task.max_attempts < 0:
+            raise BadInput(f"a task's max_attempts is 1 or more, not {task.max_attempts}")
+        if task.key is not None and len(task.key) > 255:
+            raise BadInput(f"a task's key has 255 characters at most, not {len(task.key)}")
+        for name, value in (("active_s", task.active_s), ("timeout_s", task.timeout_s)):
+            if value is not None and not 0 <= value < inf:
+                raise BadInput(f"a task's {name} is a number of seconds, not {value}")
+
+
+@lru_cache(maxsize=1000)
+def _check_names(queue: str, service: str) -> None:
+    if len(queue.encode("utf-8", "surrogatepass")) > 400:
+        raise BadInput("the name of a task's queue has 400 bytes at most")
+    if _SERVICE.fullmatch(service) is None:
+        raise BadInput(f"a task's service is a name of letters, digits, _, . and -, not {service!r}")
 
 
 async def lock_keys(transaction: Transaction, tasks: Sequence[Task]) -> None:
@@ -170,5 +198,6 @@ def _offer(task: Task, now: float, replace: bool, after: int) -> tuple[Any, ...]
     until = None if task.key_until is None else Time(at(task.key_until))
     return (
         task.queue, task.service, *form(task.data), task.priority, Time(not_before(task.due)), Time(at(now)),
-        task.max_attempts, task.key, until, task.parent, task.active_s, task.timeout_s, task.timing, replace, after,
+        task.max_attempts or None, task.key, until, task.parent, task.active_s, task.timeout_s, task.timing, replace,
+        after,
     )  # fmt: skip

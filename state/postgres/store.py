@@ -35,7 +35,7 @@ from raptor.state.postgres.address import Address
 from raptor.state.postgres.durability import NOISE_S, Durability, is_skewed
 from raptor.state.postgres.lane import READER, Call, Finish, Lane, Transaction
 from raptor.state.postgres.looking import DROP, EARLIEST, QUEUES, SHED, UPCOMING
-from raptor.state.postgres.putting import earliest, send_keyed, send_plain
+from raptor.state.postgres.putting import check_all, earliest, send_keyed, send_plain
 from raptor.state.postgres.session import Session
 from raptor.state.postgres.taking import send_extend, send_settle, send_take
 from raptor.state.postgres.trouble import not_written
@@ -78,7 +78,7 @@ class PostgresStore:
     # Tasks
 
     async def put(self, tasks: Sequence[Task], *, now: float, replace: bool = False) -> list[Receipt]:
-        check(tasks)
+        check_all(tasks)
         if not tasks:
             return []
         if any(task.key is not None for task in tasks):
@@ -105,7 +105,7 @@ class PostgresStore:
         )
 
     async def settle(self, moves: Sequence[Move], *, now: float) -> frozenset[int]:
-        check(move.successor for move in moves if move.successor is not None)
+        check(move.successor for move in moves if move.successor is not None)  # all else was, of what it repeats
         if not moves:
             return frozenset()
         waits = any(move.successor is not None and move.successor.key is not None for move in moves)

@@ -17,7 +17,7 @@ from raptor.errors import BadInput, RefusedState
 from raptor.state.base import Receipt
 from raptor.state.postgres.address import SCHEMA, Address
 from raptor.state.postgres.migration import named
-from raptor.state.postgres.putting import form
+from raptor.state.postgres.putting import check_all, form
 from raptor.state.postgres.trouble import not_written
 from raptor.state.postgres.wire import EPOCH, at, not_before
 from raptor.task import Task
@@ -57,8 +57,9 @@ def is_async(connection: object) -> bool:
 
 def store(task: Task, now: float, replace: bool) -> Steps:
     """The statements of one put. The table's trigger tells workers with the commit; of a row that is replaced we do."""
+    check_all([task])
     due, created = not_before(task.due) + EPOCH, at(now) + EPOCH
-    first = (task.queue, task.service, *form(task.data), task.priority, due, created, task.max_attempts)
+    first = (task.queue, task.service, *form(task.data), task.priority, due, created, task.max_attempts or None)
     last = (task.parent, task.active_s, task.timeout_s, task.timing)
     if task.key is None:
         return Receipt(*(yield INSERT, (*first, *last)))

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from raptor.state.postgres.address import read
+from raptor.state.postgres.migration import VERSION
 from tests.servers import Server, running
 from tests.system.cli import Project
 
@@ -44,10 +45,10 @@ def guarded(own_server: Server) -> Server:
 def test_migrate_says_what_was_there_and_what_is(project: Project, pg_address: str) -> None:
     schema = read(pg_address).schema
     assert f"{schema} is not there: raptor store migrate" in project.run("store", "check", "--store", pg_address).stdout
-    assert "the schema has version 1 (there was none)" in project.ok("store", "migrate", "--store", pg_address)
-    assert "nothing to do, the schema has version 1" in project.ok("store", "migrate", RAPTOR_STORE=pg_address)
+    assert f"the schema has version {VERSION} (there was none)" in project.ok("store", "migrate", "--store", pg_address)
+    assert f"nothing to do, the schema has version {VERSION}" in project.ok("store", "migrate", RAPTOR_STORE=pg_address)
     told = project.json("store", "migrate", "--store", pg_address)
-    assert (told["before"], told["after"]) == (1, 1)
+    assert (told["before"], told["after"]) == (VERSION, VERSION)
 
 
 def test_check_and_doctor_and_status_say_what_the_store_promises(project: Project, pg_address: str) -> None:

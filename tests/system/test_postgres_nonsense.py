@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from math import inf, nan
+from typing import Any
+
 import psycopg
 import pytest
 
 from raptor import Node, service
 from raptor.clock import Clock
+from raptor.errors import BadInput
+from raptor.state.base import Query
 from raptor.state.opening import open_store
 from raptor.state.postgres.address import read
+from raptor.testing.conformance.sample import NOW, task
+from tests.postgres import Stores
 
 
 @service
@@ -61,6 +68,62 @@ async def test_the_database_refuses_it(pg_stores: object, pg_address: str, wrong
         with pytest.raises((psycopg.IntegrityError, psycopg.DataError)):
             connection.execute(wrong.format(where.schema).encode())
         assert connection.execute(f"SELECT count(*) FROM {where.schema}.task".encode()).fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "may_hold"),
+    [
+        ("queue", "repeat('q', 401)", "400 bytes"),
+        ("key", "repeat('k', 256)", "255 characters"),
+        ("due", "'-infinity'", "a time"),
+        ("max_attempts", "0", "1 or more"),
+        ("encoding", "'latin1'", "utf8"),
+        ("timeout_s", "-1", "seconds"),
+    ],
+)
+async def test_the_refusal_names_the_column_and_what_it_may_hold(
+    pg_stores: object, pg_address: str, column: str, values: str, may_hold: str
+) -> None:
+    where = read(pg_address)
+    rows = f"INSERT INTO {where.schema}.task (service, {column}) VALUES ('greet', DEFAULT), ('greet', {values})"
+    with psycopg.connect(where.url, autocommit=True) as connection:
+        with pytest.raises(psycopg.errors.CheckViolation, match=f"its {column} is .*{may_hold}") as caught:
+            connection.execute(rows.encode())
+        assert caught.value.diag.column_name == column
+        assert connection.execute(f"SELECT count(*) FROM {where.schema}.task".encode()).fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    "change", ["state = 'lost'", "state = 'taken'", "state = 'taken', owner = 'x'", "priority = 10", "priority = -1"]
+)
+async def test_a_change_by_hand_cannot_lose_a_task(pg_stores: object, pg_address: str, change: str) -> None:
+    where = read(pg_address)
+    with psycopg.connect(where.url, autocommit=True) as connection:
+        connection.execute(f"SELECT {where.schema}.put({GOOD})".encode())
+        with pytest.raises(psycopg.errors.CheckViolation):
+            connection.execute(f"UPDATE {where.schema}.task SET {change}".encode())
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"queue": "ä" * 201},
+        {"service": ""},
+        {"service": "rm -rf"},
+        {"service": "x\n"},
+        {"service": "x" * 101},
+        {"max_attempts": -1},
+        {"active_s": nan},
+        {"timeout_s": inf},
+        {"timeout_s": -1.0},
+        {"key": "k" * 256},
+    ],
+)
+async def test_raptor_refuses_it_of_its_own(pg_stores: Stores, wrong: dict[str, Any], key: str | None) -> None:
+    with pytest.raises(BadInput):
+        await pg_stores.store.put([task(**{"key": key, **wrong})], now=NOW)
+    assert await pg_stores.store.find(Query()) == []
 
 
 async def test_what_the_database_cannot_know_is_parked_alone(pg_address: str, system_clock: Clock) -> None:

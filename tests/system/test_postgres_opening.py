@@ -14,10 +14,12 @@ from raptor.commands import exit_code
 from raptor.errors import BadInput, NotWritten, RefusedState
 from raptor.state.base import Query, Want
 from raptor.state.opening import open_store
+from raptor.state.postgres import migration
 from raptor.state.postgres.address import read
 from raptor.state.postgres.migration import VERSION
 from raptor.state.postgres.store import PostgresStore
-from raptor.testing.conformance.sample import NOW, task
+from raptor.task import State
+from raptor.testing.conformance.sample import NOW, move, task
 from tests.servers import WHEEL, Server, running, spare_port
 
 
@@ -65,6 +67,27 @@ async def test_the_version_before_goes_along_and_two_ahead_is_refused(
     with pytest.raises(RefusedState, match=r"newer Raptor.*upgrade this node"):
         async with open_store(pg_address, system_clock):
             pass
+
+
+async def test_a_node_of_the_version_before_goes_on_while_the_schema_is_brought_up(
+    pg_address: str, server_url: str, system_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migration, "VERSION", VERSION - 1)
+    async with open_store(pg_address, system_clock) as before:
+        await before.put([task(data="1"), task(data="2", key="k")], now=NOW)
+        (first,) = (await before.take([Want(queue="default", room=1)], owner="a", now=NOW)).tasks
+        monkeypatch.setattr(migration, "VERSION", VERSION)
+        async with open_store(pg_address, system_clock) as after:
+            with psycopg.connect(server_url) as connection:
+                newest = connection.execute(f"SELECT max(version) FROM {schema_of(pg_address)}.version".encode())
+                assert newest.fetchone() == (VERSION,)
+            ((same, new),) = await before.put([task(data="3", key="k")], now=NOW)
+            assert not new
+            assert not await before.settle([move(first, State.DONE, ended=NOW)], now=NOW)
+            (second,) = (await after.take([Want(queue="default", room=9)], owner="b", now=NOW)).tasks
+            assert second.id == same
+            await before.put([task(data="4")], now=NOW)
+            assert [one.state for one in await after.find(Query())] == [State.DONE, State.TAKEN, State.READY]
 
 
 @pytest.mark.parametrize("table", ["task (x int)", "version (x int)"])
