@@ -7,7 +7,20 @@ import pytest
 
 from raptor.settlement import LAPSED
 from raptor.task import State, Try
-from raptor.testing.checker import Bounds, Command, Dump, Fault, History, Image, Kept, Life, Line, Violation, check
+from raptor.testing.checker import (
+    Bounds,
+    Command,
+    Declared,
+    Dump,
+    Fault,
+    History,
+    Image,
+    Kept,
+    Life,
+    Line,
+    Violation,
+    check,
+)
 from raptor.testing.checker.history import What
 from raptor.testing.checker.violation import Kind
 
@@ -83,6 +96,11 @@ def test_a_sound_history_has_no_violation() -> None:
     assert check(SOUND) == []
 
 
+GIVEN_UP = Kept(
+    id=7, service="once", due=1.0, state=State.CANCELLED, fence=2, attempts=1, reason="interrupted",
+    history=(replace(FAILURE, end=2.2),),
+)  # fmt: skip
+TWICE = (line("start", 7, 1, 0, 2.0), line("fail", 7, 1, 0, 2.2), line("start", 7, 2, 0, 3.1))
 CHILD = Fault(what="child", at=2.15, life=0)
 SOUND_TOO = {
     "a child that was killed is a failure": replace(
@@ -104,6 +122,13 @@ SOUND_TOO = {
         dump=replace(
             SOUND.dump, tasks=tuple(replace(task, history=(FAILURE,)) if task is KILLED else task for task in TASKS)
         ),
+    ),
+    "a second run that began after an outage is given up": replace(
+        SOUND,
+        services=(Declared(name="once", on_crash="skip"),),
+        faults=(Fault(what="outage", at=2.1, until=3.0),),
+        lines=tuple(sorted((*LINES, *(replace(one, service="once") for one in TWICE)), key=lambda one: one.at)),
+        dump=replace(SOUND.dump, tasks=(*TASKS, GIVEN_UP)),
     ),
     "a life that stood still begins what another has run": replace(
         with_kills(Fault(what="freeze", at=2.05, until=6.0, life=0)),

@@ -54,7 +54,7 @@ def _wrong(facts: Facts, plans: Plans, slot: Slot, by_run: dict[str, Execution])
     if slot.verdict == "failed":
         tries = [run for run in facts.of_service.get(slot.service, ()) if run.start.planned == slot.planned]
         failed = any(_has_failed(facts, run) for run in tries) or facts.has_died(None, slot.planned, slot.recorded)
-        if not facts.is_stepped and tries and not failed:
+        if not facts.is_stepped and not failed:
             yield "unfounded", "no run for it failed"
     elif slot.verdict == "skipped" and slot.reason in ("paused", "removed"):
         # The line bears the time of the check; those before it in the cycle may have run for a while since.
@@ -156,9 +156,7 @@ def _hole(
     if wrong:
         yield Violation("unaccounted", before.service, wrong)
     earliest, latest = _following(timing, has_beat, before, by_run, ends)
-    if before.run is None and any(
-        life.killed and (life.ended or 0) >= facts.by(before.recorded) for life in facts.history.lives
-    ):
+    if before.run is None and not facts.is_stepped and facts.is_killed(before.recorded, by):
         latest = math.inf  # a crash between the line and the row: the next life counts from its own check
     if not earliest - MOMENT_S <= planned <= latest + MOMENT_S:
         text = f"after {before.last} ({before.verdict}) comes {planned}, and should between {earliest} and {latest}"

@@ -23,6 +23,9 @@ HOLDS = ("freeze", "partition", "outage")
 MOMENT_S = 1e-3
 """How far sums of times may be off."""
 
+RECORDED = 2.0
+"""How often `late_s` it takes at most to record the end of a run that nothing hinders."""
+
 
 class Execution(msgspec.Struct, frozen=True):
     """One run, as the ledger has it."""
@@ -50,6 +53,7 @@ class Facts:
         self.bounds = history.bounds
         self.read = history.dump.at
         self.services = {service.name: service for service in history.services}
+        self.lives = {life.life: life for life in history.lives}
         self.executions, self.contradictions = _paired(history.lines)
         self.of_task: dict[int, list[Execution]] = defaultdict(list)
         self.of_service: dict[str, list[Execution]] = defaultdict(list)  # for slots, and by hand
@@ -65,6 +69,7 @@ class Facts:
         self.revived = {command.task for command in self.commands("revive")}
         self.cancelled = {command.task for command in self.commands("cancel")}
         self.faults = _all_faults(history)
+        self._heard = {(line.life, line.pid) for line in history.lines}  # processes that have said something
         self._met: dict[int | None, list[Fault]] = defaultdict(list)  # by life, None: everybody
         for fault in self.faults:
             self._met[fault.life].append(fault)
@@ -104,24 +109,28 @@ class Facts:
         met = (*self._met.get(None, ()), *self._met.get(life, ()))
         return [fault for fault in met if fault.what in whats and fault.at <= until and self.end_of(fault) >= since]
 
-    def since(self, execution: Execution) -> float:
+    def since(self, execution: Execution, whats: Iterable[str] = HOLDS) -> float:
         """When its node may have decided to start it: one that stood still after that says so when it wakes."""
         life, since = execution.start.life, execution.start.at
         while held := [
             fault.at
-            for fault in self.troubles(life, since - self.bounds.late_s, execution.start.at, HOLDS)
+            for fault in self.troubles(life, since - self.bounds.late_s, execution.start.at, whats)
             if fault.at < since
         ]:
             since = min(held)
         return since
 
     def is_belated(self, execution: Execution, since: float = math.inf) -> bool:
-        """Whether its node stood still before it began, from that time on, and others may have run it meanwhile."""
-        return self.bounds.shared and self.since(execution) < min(execution.start.at, since)
+        """Whether its node stood still before it began, from that time on, and others may have run it meanwhile.
+
+        One that does not reach the store goes on by itself: it begins at once what it has a right to, or asks again.
+        """
+        return self.bounds.shared and self.since(execution, ["freeze"]) < min(execution.start.at, since)
 
     def is_lost(self, execution: Execution, by: float) -> bool:
-        """Whether its node may have lost it by then, be it that its end was not recorded yet."""
-        return bool(self.troubles(execution.start.life, self.since(execution), by))
+        """Whether its node may have lost it by then: while it ran, or when its end was not recorded yet."""
+        recorded = execution.until + self.bounds.late_s * RECORDED
+        return bool(self.troubles(execution.start.life, self.since(execution), min(by, recorded)))
 
     def is_late(self, at: float) -> bool:
         """Whether the store was, or had just been, out of reach for somebody."""
@@ -132,11 +141,21 @@ class Facts:
 
     def is_gone(self, life: int, by: float) -> bool:
         """Whether a life had ended by then, one way or another, and its processes with it."""
-        return any(one.life == life and one.ended is not None and one.ended <= by for one in self.history.lives)
+        return life in self.lives and (ended := self.lives[life].ended) is not None and ended <= by
+
+    def is_killed(self, since: float, until: float) -> bool:
+        """Whether some life was killed in that time."""
+        return any(fault.what == "kill" and since <= fault.at <= until for fault in self.faults)
+
+    def is_apart(self, execution: Execution) -> bool:
+        """Whether it may have had a process of its own."""
+        life = self.lives.get(execution.start.life)
+        return life is None or life.pid is None or life.pid != execution.start.pid
 
     def is_cut_short(self, execution: Execution) -> bool:
         """Whether its life stopped just after its last word: a process of its own has to end as well, and may not."""
-        return execution.what == "end" and self.is_gone(execution.start.life, execution.until + self.bounds.late_s * 2)
+        stopped = execution.until + self.bounds.late_s * RECORDED
+        return execution.what == "end" and self.is_apart(execution) and self.is_gone(execution.start.life, stopped)
 
     def is_broken_off(self, execution: Execution, by: float) -> bool:
         """Whether its work was ended by then, by its time limit or with its process, and the node saw that."""
@@ -145,7 +164,7 @@ class Facts:
             return False
         timeout_s = self.declared(start.service).timeout_s
         is_over = timeout_s is not None and until >= start.at + timeout_s - MOMENT_S
-        return is_over or bool(self.troubles(start.life, start.at, until, ["child"]))
+        return is_over or self._has_ended(execution, start.at, until)
 
     def has_died(self, execution: Execution | None, since: float | None, by: float | None) -> bool:
         """Whether a process of its own may have ended with it, between its take and its verdict.
@@ -153,12 +172,17 @@ class Facts:
         It may have been killed before it could say that it began, or when it had said that all was well.
         """
         begun = -math.inf if since is None or self.is_stepped else since
+        if execution is not None:
+            return self._has_ended(execution, begun, self.by(by))
         return any(
-            fault.what == "child"
-            and begun <= fault.at <= self.by(by)
-            and (execution is None or execution.start.life == fault.life)
+            fault.what == "child" and begun <= fault.at <= self.by(by) and (fault.life, fault.pid) not in self._heard
             for fault in self.faults
         )
+
+    def _has_ended(self, execution: Execution, since: float, until: float) -> bool:
+        """Whether a process ended in that time that may have been its own."""
+        met = self.troubles(execution.start.life, since, until, ["child"])
+        return any(fault.pid in (None, execution.start.pid) for fault in met)
 
     def is_over(self, execution: Execution, by: float) -> bool:
         """Whether a run of which nothing was heard is over all the same."""

@@ -70,6 +70,7 @@ class Life(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="l
     at: float  # it was started
     ended: float | None = None  # None: it lived when the dump was read
     killed: bool = False  # it ended without a word; otherwise by an orderly stop
+    pid: int | None = None  # lines of another process are of a service's own; None: not known
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="fault"):
@@ -80,6 +81,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="
     until: float | None = None  # None: it is over at once (kill, child, step), or was not over when the dump was read
     life: int | None = None  # whom it met; None: everybody
     by: float = 0.0  # of a step: seconds forward, or back
+    pid: int | None = None  # of a child, which writes it into its lines; None: not known
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="command"):

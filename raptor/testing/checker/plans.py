@@ -5,10 +5,12 @@ Only what is certain counts: from the acknowledgement of a command to the sendin
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import msgspec
 
@@ -67,7 +69,10 @@ class Plans:
             for command in commands:
                 for entry in _definition(command).services:
                     listed[entry.name].add(name)
+        self._listed_by = listed
         self.shared = {name for name, schedulers in listed.items() if len(schedulers) > 1}
+        self._later = {name: _later(commands) for name, commands in self._defined.items()}
+        self._timings: dict[tuple[str, int], Timing | None] = {}
         self._schedulers = {name: next(iter(schedulers)) for name, schedulers in listed.items()}
         self.of_service: dict[str, list[Plan]] = defaultdict(list)
         for name in self._defined:
@@ -77,20 +82,21 @@ class Plans:
         self._blocked: dict[tuple[object, ...], Spans] = {}
 
     def at(self, service: str, at: float) -> Plan | None:
-        return next((plan for plan in self.of_service.get(service, ()) if plan.holds(at)), None)
+        plans = self.of_service.get(service, [])
+        place = bisect_left(plans, at, key=_end)
+        return plans[place] if place < len(plans) and plans[place].holds(at) else None
 
     def over(self, service: str, since: float, until: float) -> tuple[Timing, bool] | None:
         """The one timing that was in force, and whether its scheduler has a beat; None if there may be several."""
         if service in self.shared or service not in self._schedulers:
             return None
         found: list[tuple[Timing, bool]] = []
-        commands = self._defined[self._schedulers[service]]
-        for place, command in enumerate(commands):
-            later = (one.acked for one in commands[place + 1 :] if one.acked is not None)
-            if command.at <= until and min(later, default=until) >= since:
-                timing = self._timing(_definition(command), service)
-                if timing is not None:
-                    found.append((timing, _definition(command).interval_s is not None))
+        commands, later = self._defined[self._schedulers[service]], self._later[self._schedulers[service]]
+        # Those before had given way to another that was acknowledged by then.
+        for command in commands[bisect_left(later, since) : bisect_right(commands, until, key=_sent)]:
+            timing = self._timing(_definition(command), service)
+            if timing is not None:
+                found.append((timing, _definition(command).interval_s is not None))
         return found[0] if found and all(one == found[0] for one in found) else None
 
     def longest(self, service: str) -> float:
@@ -99,8 +105,7 @@ class Plans:
 
     def asked(self, service: str, by: float, *, paused: bool) -> bool:
         """Whether somebody paused a service, or took it off the list, by then."""
-        name = self._schedulers.get(service)
-        commands = [] if name is None else self._defined[name]
+        commands = [one for name in sorted(self._listed_by.get(service, ())) for one in self._defined[name]]
         if paused:
             held = (_definition(one) for one in commands if one.at <= by)
             return any(one.paused or service in one.paused_services for one in held)
@@ -208,6 +213,12 @@ class Plans:
         return min([until, *(fault.at for fault in self.facts.faults if fault.what == "step")])
 
     def _timing(self, definition: Definition, name: str) -> Timing | None:
+        key = name, id(definition)  # commands keep it
+        if key not in self._timings:
+            self._timings[key] = self._made(definition, name)
+        return self._timings[key]
+
+    def _made(self, definition: Definition, name: str) -> Timing | None:
         entry = next((entry for entry in definition.services if entry.name == name), None)
         if entry is None:
             return None
@@ -230,6 +241,20 @@ def slots_from(timing: Timing, first: float, until: float, most: int = 100_000) 
         slots.append(at)
         at = round(first + len(slots) * every_s, 6) if every_s else timing.after(slot=at, end=at, origin=first)
     return slots
+
+
+def _later(commands: Sequence[Command]) -> list[float]:
+    """For each, when one of those after it was first acknowledged."""
+    acked = [math.inf if command.acked is None else command.acked for command in commands]
+    return list(accumulate(reversed([*acked[1:], math.inf]), min))[::-1]
+
+
+def _sent(command: Command) -> float:
+    return command.at
+
+
+def _end(plan: Plan) -> float:
+    return plan.until
 
 
 def _definition(command: Command) -> Definition:

@@ -22,16 +22,14 @@ def judge_slots(facts: Facts, plans: Plans) -> Iterator[Violation]:
         for run in runs:
             if run.start.scheduler is None:
                 continue
-            is_moved = run.start.attempt > 1 and facts.is_stepped  # together with its slot
+            is_moved = run.start.attempt > 1 and facts.epoch(run.start.at) > 0  # together with its slot
             if not facts.has_come(run.start) and not is_moved:
                 early_s = run.start.planned - run.start.shown
                 yield Violation("early", name, f"run {run.start.run} began {early_s} s before its slot")
             of_slot[run.start.planned, facts.epoch(run.start.at)].append(run)
         yield from _too_soon(facts, plans, name, [tries[0] for tries in of_slot.values()])
         for (planned, _), tries in of_slot.items():
-            if len(tries) > 1:
-                tries.sort(key=facts.since)
-            yield from _wrong_tries(facts, f"{name} for {planned}", tries, recorded)
+            yield from _wrong_in_any_order(facts, f"{name} for {planned}", tries, recorded)
         yield from _unwanted(facts, name, runs)
     for name, runs in facts.of_scheduler.items():
         yield from overlaps(facts, f"scheduler {name}", runs)
@@ -42,8 +40,9 @@ def judge_slots(facts: Facts, plans: Plans) -> Iterator[Violation]:
 
 def overlaps(facts: Facts, subject: str, runs: Sequence[Execution]) -> Iterator[Violation]:
     """Two runs at a time of what runs once at a time, unless the node of the first had lost it."""
-    for before, run in pairwise(runs):
-        if before.over < run.begun or facts.is_belated(run):
+    # What a node that stood still begins when it wakes has no right to be there, and hides nothing of the others.
+    for before, run in pairwise(run for run in runs if not facts.is_belated(run)):
+        if before.over < run.begun:
             continue
         if before.end is None and facts.is_over(before, run.start.at):
             continue
@@ -51,6 +50,16 @@ def overlaps(facts: Facts, subject: str, runs: Sequence[Execution]) -> Iterator[
             continue
         text = f"run {before.start.run} went on when {run.start.run} had begun"
         yield Violation("overlap", subject, text)
+
+
+def _wrong_in_any_order(
+    facts: Facts, subject: str, tries: Sequence[Execution], recorded: set[str | None]
+) -> Iterator[Violation]:
+    """A node that woke began what it had decided on before it stood still, or what it took over since."""
+    found = list(_wrong_tries(facts, subject, tries, recorded))
+    if found and any(facts.since(run) < run.start.at for run in tries):
+        found = list(_wrong_tries(facts, subject, sorted(tries, key=facts.since), recorded)) and found
+    yield from found
 
 
 def _wrong_tries(

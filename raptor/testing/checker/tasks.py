@@ -160,10 +160,11 @@ def _wrong_tries(facts: Facts, task: Kept, runs: Sequence[Execution]) -> Iterato
     yield from _wrong_count(task, runs)
     if len(task.history) >= LIVES or facts.is_stepped:
         return  # some are forgotten, or their times say nothing
-    before = [run for run in runs if not _is_last(facts, task, run)]
     place = 0
-    for run in before:
+    for run in runs:
         found = _place(facts, task, run, place)
+        if _is_last(task, run, found):
+            continue
         if found is None:
             yield "unaccounted", f"run {run.start.fence} of life {run.start.life} is in no try of the row"
             continue
@@ -178,11 +179,11 @@ def _wrong_tries(facts: Facts, task: Kept, runs: Sequence[Execution]) -> Iterato
         yield from _wrong_try(facts, past, None)
 
 
-def _is_last(facts: Facts, task: Kept, run: Execution) -> bool:
-    """Whether a run is the one that goes on, or that ended its task: it is in no try."""
+def _is_last(task: Kept, run: Execution, place: int | None) -> bool:
+    """Whether a run is the one that goes on, or that ended its task: it is in no try after those of the runs before."""
     if run.start.fence < task.fence or task.state is State.READY:
         return False
-    return task.state is not State.CANCELLED or _place(facts, task, run, 0) is None
+    return task.state is not State.CANCELLED or place is None
 
 
 def _failures(history: Sequence[Try]) -> int:
@@ -216,6 +217,7 @@ def _place(facts: Facts, task: Kept, run: Execution, first: int) -> int | None:
 def _wrong_try(facts: Facts, past: Try, run: Execution | None) -> Iterator[tuple[Kind, str]]:
     what = "nothing" if run is None else run.what
     asked = run.end.asked if run is not None and run.end is not None else ""
+    is_cut_short = run is not None and facts.is_cut_short(run)
     if past.info == LAPSED.info:
         if past.verdict != "retry":
             yield "attempts", f"it lapsed, which is {past.verdict} and cost no attempt"
@@ -225,14 +227,7 @@ def _wrong_try(facts: Facts, past: Try, run: Execution | None) -> Iterator[tuple
         is_failed = what == "fail" or asked == "retry" or (run is not None and facts.is_broken_off(run, facts.read))
         if not is_failed and not facts.has_died(run, past.start, past.end):
             yield "unfounded", f"a try that failed, and its run says {asked or what}"
-    elif past.verdict == "again" and what not in ("nothing", "cut") and asked != "again":
-        # A process of its own has to end as well, and a life that stops may not wait for that.
-        if (
-            run is not None
-            and what == "end"
-            and facts.is_gone(run.start.life, facts.by(past.end) + facts.bounds.settle_s)
-        ):
-            return
+    elif past.verdict == "again" and what not in ("nothing", "cut") and asked != "again" and not is_cut_short:
         yield "unfounded", f"a try that was broken off, and its run says {asked or what}"
 
 

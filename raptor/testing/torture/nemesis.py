@@ -180,9 +180,9 @@ class Nemesis:
         if lived.over.is_set():
             return
         await self._clock.sleep(rng.uniform(0, 0.3))  # it imports, or runs
-        at = self._clock.now()
-        if kill_child(rng.choice(found), lived.pid):
-            self.faults.append(Fault(what="child", at=at, life=lived.life))
+        at, pid = self._clock.now(), rng.choice(found)
+        if kill_child(pid, lived.pid):
+            self.faults.append(Fault(what="child", at=at, life=lived.life, pid=pid))
             self.counts["children"] += 1
         if both:
             await self._kill(lived)

@@ -142,4 +142,5 @@ def _services(place: Place) -> list[Service]:
 
 def _life(lived: Lived, place: Place) -> Life:
     killed = lived.code != 0
-    return Life(life=lived.life, node=Path(place.home).name, at=lived.began, ended=lived.ended, killed=killed)
+    node = Path(place.home).name
+    return Life(life=lived.life, node=node, at=lived.began, ended=lived.ended, killed=killed, pid=lived.pid)

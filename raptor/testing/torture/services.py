@@ -81,7 +81,7 @@ def apart(ctx: Context) -> int:
 def poison(ctx: Context) -> None:
     """It kills its own process, each time."""
     note("start", ctx)
-    append(os.environ[FAULTS], Fault(what="child", at=now(), life=int(os.environ[LIFE])))
+    append(os.environ[FAULTS], Fault(what="child", at=now(), life=int(os.environ[LIFE]), pid=os.getpid()))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
