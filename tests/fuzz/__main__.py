@@ -1,7 +1,7 @@
 """The long form: every target in a process of its own, for its share of the time.
 
 Where atheris is installed (`pip install atheris`), the first part of the share is guided by coverage; the rest, and all
-of it elsewhere, changes what is known by chance, which is faster.
+of it elsewhere, changes what is known by chance, which is faster. With `--inputs` the share is that many inputs.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from math import inf
 from pathlib import Path
 
 from tests.fuzz.child import Tally
 from tests.fuzz.targets import TARGETS
 
 GUIDED = 0.3  # of the time
+GUIDED_S = 10.0  # where inputs are counted, and not the time
 STALL_S = 60.0  # an input that takes so long hangs
 ROOT = Path(__file__).parents[2]
 
@@ -37,15 +39,16 @@ class Fuzz:
         self._folder = folder
         self._can_guide = importlib.util.find_spec("atheris") is not None
 
-    def run(self, seconds: float) -> None:
+    def run(self, seconds: float, inputs: int | None = None) -> None:
         each = seconds / len(self._names)
         for name in self._names:
-            guided = each * GUIDED if self._can_guide and TARGETS[name].inputs is None else 0.0
+            can_guide = self._can_guide and TARGETS[name].inputs is None
+            guided = (each * GUIDED if inputs is None else GUIDED_S) if can_guide else 0.0
             if guided >= 2:
                 self._child(name, guided, "guided")
-            self._child(name, each - guided, "plain")
+            self._child(name, each - guided if inputs is None else inf, "plain", inputs)
 
-    def _child(self, name: str, seconds: float, engine: str) -> None:
+    def _child(self, name: str, seconds: float, engine: str, inputs: int | None = None) -> None:
         tally, began = Tally(self._folder / f"{name}.tally"), time.monotonic()
         before, _, _ = tally.read()
         command = [
@@ -57,6 +60,7 @@ class Fuzz:
             str(seconds),
             str(self._folder),
             engine,
+            str(inputs or 0),
         ]
         with (self._folder / f"{name}.out").open("a+") as told, (self._folder / f"{name}.err").open("w") as noise:
             start = told.tell()
@@ -77,9 +81,9 @@ class Fuzz:
             noise_path = self._folder / f"{name}.err"
             last = noise_path.read_text(errors="replace").strip().splitlines()[-1:] or [""]
             self._violation(name, tally.read()[2], f"{ended}: {last[0]}")
-        inputs = tally.read()[0] - before
-        rate = inputs / max(time.monotonic() - began, 0.001)
-        print(f"{name:9} {engine:6} {inputs:>10,} inputs, {rate:,.0f} a second", flush=True)
+        done = tally.read()[0] - before
+        rate = done / max(time.monotonic() - began, 0.001)
+        print(f"{name:9} {engine:6} {done:>10,} inputs, {rate:,.0f} a second", flush=True)
 
     def _await(self, child: subprocess.Popen[bytes], tally: Tally) -> str | None:
         """None for a good end; else what became of it."""
@@ -119,6 +123,7 @@ def report(fuzz: Fuzz, seed: int, seconds: float) -> dict[str, object]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--inputs", type=int, default=None, help="so many for each target, and no matter how long")
     parser.add_argument("--seed", type=int, default=None, help="none: a new one")
     parser.add_argument("--report", type=Path, default=None, help="a file for the counts, as JSON")
     parser.add_argument("--target", choices=TARGETS, action="append", help="again for another; none: all")
@@ -139,10 +144,11 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         for stale in folder.glob("*.tally"):
             stale.unlink()
-        print(f"fuzz: {len(names)} targets, {asked.minutes:g} min, seed {seed}", flush=True)
+        share = f"{asked.minutes:g} min" if asked.inputs is None else f"{asked.inputs:,} inputs each"
+        print(f"fuzz: {len(names)} targets, {share}, seed {seed}", flush=True)
         fuzz, began = Fuzz(names, seed, folder), time.monotonic()
         try:
-            fuzz.run(asked.minutes * 60)
+            fuzz.run(asked.minutes * 60, asked.inputs)
         except KeyboardInterrupt:
             print("stopped: what was done until now counts", flush=True)
     found = report(fuzz, seed, time.monotonic() - began)

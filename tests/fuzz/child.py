@@ -72,9 +72,9 @@ class Watch:
         slow_s = self._target.slow_s
         if time.perf_counter() - begun > slow_s and (took := self._least(data)) > slow_s:
             self._tell(data, ("slow",), f"took {took:.3f} s of the processor")
-        if _peak() - self._peak > LARGE:
-            self._tell(data, ("large",), f"took {(_peak() - self._peak) >> 20} MiB")
-        self._peak = _peak()
+        before, self._peak = self._peak, _peak()
+        if self._peak - before > LARGE:
+            self._tell(data, ("large",), f"took {(self._peak - before) >> 20} MiB")
 
     def _least(self, data: bytes) -> float:
         """The processor's time for it, at the best of three: a busy machine is no surprise."""
@@ -112,8 +112,11 @@ def keep(folder: Path, target: str, data: bytes) -> Path:
     return path
 
 
-def main(name: str, seed: int, seconds: float, folder: Path, guided: bool) -> None:
-    """Runs until the time is over; findings are told on stdout, one a line: the file, and what happened."""
+def main(name: str, seed: int, seconds: float, folder: Path, guided: bool, most: int) -> None:
+    """Runs until the time is over, or for `most` inputs in all (0: any number).
+
+    Findings are told on stdout, one a line: the file, and what happened.
+    """
     resource.setrlimit(resource.RLIMIT_AS, (CEILING, CEILING))
     if guided:
         import atheris
@@ -127,26 +130,27 @@ def main(name: str, seed: int, seconds: float, folder: Path, guided: bool) -> No
     def found(data: bytes, what: str) -> None:
         print(keep(folder / "found", name, data), what.replace("\n", " ")[:500], flush=True)
 
-    watch = Watch(target, Tally(folder / f"{name}.tally"), found)
+    tally = Tally(folder / f"{name}.tally")
+    watch = Watch(target, tally, found)
     inputs = folder / "inputs" / name
     inputs.mkdir(parents=True, exist_ok=True)
     if guided:
         _guided(target, watch, seed, seconds, inputs)
     else:
-        _plain(target, watch, seed, seconds, inputs)
+        end = time.monotonic() + seconds
+        _plain(target, watch, seed, inputs, lambda: time.monotonic() >= end or tally.inputs >= most > 0)
 
 
-def _plain(target: Target, watch: Watch, seed: int, seconds: float, inputs: Path) -> None:
+def _plain(target: Target, watch: Watch, seed: int, inputs: Path, is_over: Callable[[], bool]) -> None:
     from tests.fuzz.mutate import Mutator
 
-    end = time.monotonic() + seconds
     corpus = [*target.corpus(), *(path.read_bytes() for path in sorted(inputs.iterdir()))]
     for data in corpus:
         watch.check(data)
     endless = target.inputs(seed) if target.inputs is not None else Mutator(seed, corpus, target.words)
     for data in endless:
         watch.check(data)
-        if time.monotonic() >= end:
+        if is_over():
             return
 
 
@@ -169,4 +173,6 @@ def _guided(target: Target, watch: Watch, seed: int, seconds: float, inputs: Pat
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4]), sys.argv[5] == "guided")
+    main(
+        sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4]), sys.argv[5] == "guided", int(sys.argv[6])
+    )

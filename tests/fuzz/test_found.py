@@ -58,6 +58,12 @@ def test_an_address_that_is_none_is_refused(text: str) -> None:
         read(text)
 
 
+@pytest.mark.parametrize("text", ["postgres:///\n/", "postgresql://h/d\tb", " postgresql://h/db\r"])
+def test_an_address_with_a_control_character_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="take them out"):
+        read(text)
+
+
 def test_a_refused_address_does_not_show_its_password() -> None:
     with pytest.raises(BadInput) as refused:
         read("mysql://ann:s3kr1t@host/db")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from tests.fuzz.child import Tally, Watch
-from tests.fuzz.mutate import Mutator
+from tests.fuzz.child import Tally, Watch, _plain
+from tests.fuzz.mutate import LONGEST, Mutator
 from tests.fuzz.target import Target, Wrong
 from tests.fuzz.targets import TARGETS
 
@@ -37,12 +38,33 @@ def test_the_same_seed_gives_the_same_inputs() -> None:
     assert first == again != other
 
 
+@pytest.mark.parametrize("name", ["duration", "page"])
+def test_no_input_comes_twice_and_some_lie_far_from_the_corpus(name: str) -> None:
+    target = TARGETS[name]
+    made = list(islice(Mutator(SEED, target.corpus(), target.words), 20_000))
+    assert len(set(made)) == len(made)
+    assert max(map(len, made)) <= LONGEST
+    again = [data for data in made if not any(data[:3] == known[:3] or data[-3:] == known[-3:] for known in made[:99])]
+    assert len(again) > len(made) / 4
+
+
+def test_inputs_are_counted_up_to_as_many_as_are_wanted(tmp_path: Path) -> None:
+    seen: list[bytes] = []
+    toy = Target("toy", seen.append, (b"a", b"b"))
+    tally = Tally(tmp_path / "tally")
+    watch = Watch(toy, tally, lambda data, what: None)
+    _plain(toy, watch, SEED, tmp_path, lambda: tally.inputs >= 100)
+    assert len(seen) == tally.read()[0] == 100
+
+
 def test_what_must_not_be_is_told_once_for_each_place_with_its_input(tmp_path: Path) -> None:
     def check(data: bytes) -> None:
         if data[:1] == b"b":
             raise Wrong("as it should not be")
         if data[:1] == b"s":
-            sum(range(4_000_000))
+            enough = time.thread_time() + 0.1  # a fast machine is not to pass for a quick answer
+            while time.thread_time() < enough:
+                pass
 
     found: list[tuple[bytes, str]] = []
     tally = Tally(tmp_path / "tally")
