@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
-from zoneinfo import ZoneInfo
+from pathlib import Path
+from zoneinfo import TZPATH, ZoneInfo
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from raptor.cron import Cron, explain, parse_cron, system_zone
+from raptor.cron import Cron, _zones, check_cron, check_zone, explain, normal_cron, parse_cron, system_zone
 from raptor.errors import BadInput
 
 ZONES = ["Europe/Sofia", "America/New_York", "Australia/Lord_Howe", "Africa/Cairo", "Asia/Kathmandu", "UTC"]
@@ -313,3 +314,67 @@ def test_any_text_is_an_expression_or_refused(text: str) -> None:
     assert now <= cron.first(now) < math.inf
     assert cron.last(now) <= now
     assert explain(text)
+
+
+def test_a_time_that_is_asked_for_exactly_is_among_the_answers() -> None:
+    cron = parse_cron("0 10 * * *", "UTC")
+    ten, day = when("2026-01-01 10:00"), 86400.0
+    assert cron.preview(ten, 2) == [ten, ten + day]
+    assert cron.preview(ten + 1, 1) == [ten + day]
+    assert list(cron.times(ten - 1, ten)) == [ten]
+    assert list(cron.times(ten, ten + day)) == [ten + day]
+    assert cron.latest(ten, ten) == (ten, 1)
+
+
+def test_an_expression_of_two_hundred_characters_is_the_longest() -> None:
+    assert normal_cron("* * * * *".ljust(200)) == "* * * * *"
+    with pytest.raises(BadInput, match="too long") as refused:
+        normal_cron("* * * * *".ljust(201))
+    assert f"{'* * * * *'.ljust(40)}..." in str(refused.value)
+    wrong = "x".ljust(200)
+    with pytest.raises(BadInput) as shown_whole:
+        normal_cron(wrong)
+    assert wrong in str(shown_whole.value)
+
+
+@pytest.mark.parametrize("check", [check_cron, check_zone])
+@pytest.mark.parametrize("value", [5, None, b"UTC", "nonsense"])
+def test_whatever_is_neither_is_refused(check: Callable[[object], None], value: object) -> None:
+    with pytest.raises(BadInput):
+        check(value)
+
+
+def test_what_is_right_is_not_refused() -> None:
+    check_cron("@daily")
+    check_zone("Europe/Sofia")
+
+
+def test_a_zone_is_known_by_its_city_too() -> None:
+    names = _zones()
+    assert names["sofia"] == names["europe/sofia"] == "Europe/Sofia"
+    assert names["buenos_aires"] in ("America/Argentina/Buenos_Aires", "America/Buenos_Aires")
+    assert names["cet"] == "CET"
+
+
+def test_a_machine_without_the_name_of_a_zone_is_read_from_its_rules(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import tzlocal
+
+    rules = tmp_path / "localtime"
+    asked: list[str] = []
+
+    def placed(path: str) -> Path:
+        asked.append(path)
+        return rules
+
+    monkeypatch.delenv("TZ", raising=False)
+    monkeypatch.setattr(tzlocal, "get_localzone_name", lambda: None)
+    monkeypatch.setattr("raptor.cron.Path", placed)
+    assert system_zone() == ZoneInfo("UTC")
+    sofia = next(path for base in TZPATH if (path := Path(base) / "Europe/Sofia").exists())
+    rules.write_bytes(sofia.read_bytes())
+    summer = datetime(2026, 7, 1, tzinfo=system_zone())
+    assert summer.utcoffset() == timedelta(hours=3)
+    assert Cron("0 0 * * *", system_zone()).zone == "local"
+    assert set(asked) == {"/etc/localtime"}

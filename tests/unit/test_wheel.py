@@ -382,3 +382,113 @@ def test_a_slot_that_was_emptied_by_cancelling_does_not_take_its_neighbour_with_
     wheel.cancel("gone")
     assert wheel.advance(1.6) == []
     assert wheel.advance(2.6) == ["stays"]
+
+
+def shape(wheel: Wheel[str]) -> list[tuple[int, int]]:
+    return [(level.width, level.size) for level in wheel._levels]
+
+
+def test_a_wheel_as_it_comes_has_ticks_of_a_millisecond_and_four_levels() -> None:
+    wheel: Wheel[str] = Wheel(0.0)
+    assert shape(wheel) == [(1, 256), (256, 64), (256 * 64, 64), (256 * 64 * 64, 64)]
+    wheel.add("a", 0.2)
+    assert held(wheel._levels[0]) == {200: {"a"}}
+
+
+@pytest.mark.parametrize("tick_s", [0.5, 2.0])
+def test_a_wheel_begins_at_the_tick_of_its_time(tick_s: float) -> None:
+    wheel: Wheel[str] = Wheel(1000.0, tick_s=tick_s, sizes=(8,))
+    wheel.add("a", 1000.0 + 3 * tick_s)
+    assert held(wheel._levels[0]) == {(int(1000 / tick_s) + 3) % 8: {"a"}}
+    wheel.add("b", 1000.0 + tick_s / 2)  # in the tick that it is: none to wait for
+    assert set(wheel._current) == {"b"}
+
+
+def bits(level: Level[str]) -> set[int]:
+    return {index for index in range(level.bits.bit_length()) if level.bits >> index & 1}
+
+
+def test_a_level_looks_at_no_slot_in_vain_a_second_time() -> None:
+    level: Level[str] = Level(1, 8)
+    assert bits(level) == set()
+    slots = {key: level.put(tick, (float(tick), 0, key)) for key, tick in (("a", 2), ("b", 4), ("c", 5))}
+    del slots["b"]["b"]
+    assert bits(level) == {2, 4, 5}
+    assert list(level.occupied(0, 8)) == [2, 5]
+    assert bits(level) == {2, 5}
+    assert [set(slot) for slot in level.take(0, 3)] == [{"a"}]
+    assert bits(level) == {5}
+
+
+class Seen(dict[str, tuple[float, int, str]]):
+    """A slot that notes that its entries are read."""
+
+    def __init__(self, level: Level[str], index: int, seen: list[tuple[int, int]]) -> None:
+        super().__init__(level.slots[index])
+        self._note = partial(seen.append, (level.width, index))
+
+    def values(self):  # type: ignore[no-untyped-def,override]
+        self._note()
+        return super().values()
+
+
+def seen_for_the_earliest(wheel: Wheel[str]) -> list[tuple[int, int]]:
+    """The slots that a search for the earliest reads, by the width of their level and their number."""
+    seen: list[tuple[int, int]] = []
+    for level in wheel._levels:
+        level.slots = [Seen(level, index, seen) for index in range(level.size)]
+    wheel.next()
+    return seen
+
+
+def test_the_earliest_is_found_in_one_slot_where_it_is_less_than_a_ring_away() -> None:
+    wheel: Wheel[str] = Wheel(100.0, tick_s=1.0, sizes=(8,))
+    wheel.add("a", 107.5)
+    wheel.add("b", 108.5)
+    assert seen_for_the_earliest(wheel) == [(1, 107 % 8)]
+    wheel = Wheel(100.0, tick_s=1.0, sizes=(8,))
+    wheel.add("b", 108.5)  # a whole ring on, in the slot that is the last to come
+    wheel.add("c", 109.5)
+    assert seen_for_the_earliest(wheel) == [(1, 109 % 8), (1, 108 % 8)]
+
+
+def test_what_is_rounds_away_on_an_upper_level_does_not_hide_what_is_near() -> None:
+    wheel: Wheel[str] = Wheel(100.0, tick_s=1.0, sizes=(2, 4))
+    wheel.add("far", 103.5 + 8)
+    wheel.add("near", 105.5)
+    assert wheel.next() == 105.5
+
+
+def test_slots_that_are_not_reached_are_not_touched() -> None:
+    wheel: Wheel[Counted] = Wheel(0.0, tick_s=1.0, sizes=(8,))
+    due, later = Counted(), Counted()
+    wheel.add(due, 1.5)
+    wheel.add(later, 2.5)
+    slot = wheel._homes[later]
+    assert wheel.advance(1.6) == [due]
+    assert wheel._homes[later] is slot
+    assert wheel._levels[0].slots[2] is slot
+
+
+def test_cancelled_entries_wait_until_they_are_as_many_as_the_others_and_some() -> None:
+    wheel: Wheel[int] = Wheel(0.0, tick_s=1000.0, sizes=(4,))
+    for key in range(10 + STALE):
+        wheel.add(key, key / 1000)
+    for key in range(10, 10 + STALE):
+        wheel.cancel(key)
+    for more in range(10):  # one that moves leaves its old entry behind
+        wheel.add(0, more / 1000)
+        assert len(wheel._heap) == 2 * 10 + STALE - 9 + more
+    wheel.add(0, 0.5)
+    assert len(wheel._heap) == 10
+
+
+def test_what_was_given_does_not_come_back_with_a_sweep() -> None:
+    wheel: Wheel[int] = Wheel(0.0, tick_s=1000.0, sizes=(4,))
+    for key in range(100):
+        wheel.add(key, key / 1000)
+    assert wheel.advance(0.05) == list(range(51))
+    for _ in range(2 * STALE + 200):
+        wheel.add(1000, 0.9)
+    assert wheel.advance(1.0) == [*range(51, 100), 1000]
+    assert len(wheel) == len(wheel._current) == len(wheel._heap) == 0
