@@ -1,44 +1,25 @@
-"""Many simulations: seeds of the swarm, and small scenarios crashed at every point and at pairs of points."""
+"""Many simulations: seeds of the swarm, and small scenarios struck at every point and crashed at pairs of points."""
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tests.simulation import plan, scenario
-from tests.simulation.drive import Verdict, simulate
-from tests.simulation.plan import Plan
-from tests.simulation.world import in_silence
+from tests.simulation import scenario
+from tests.simulation.case import Case, crashed
+from tests.simulation.drive import Verdict
+from tests.simulation.plan import Strike
 
-BURIED = 20  # small simulations between two burials
-
-
-@dataclass(frozen=True)
-class Case:
-    """One simulation, as one line can name it."""
-
-    seed: int = 0
-    scenario: str | None = None  # None: the one of the seed
-    crashes: tuple[int, ...] = ()
-    upto: int | None = None
-
-    @property
-    def replay(self) -> str:
-        words = ["python -m tests.simulation", f"--seed {self.seed}"]
-        words += [f"--scenario {self.scenario}"] if self.scenario else []
-        words += [f"--crash {','.join(map(str, self.crashes))}"] if self.crashes else []
-        words += [f"--upto {self.upto}"] if self.upto is not None else []
-        return " ".join(words)
-
-    def run(self, lines: list[str] | None = None) -> Verdict:
-        if self.scenario in scenario.SMALL:
-            rng = random.Random(f"small {self.seed}")
-            return simulate(self.seed, scenario.small(self.scenario), Plan(rng, crash_at=self.crashes), lines=lines)
-        drawn = scenario.drawn(self.seed, self.scenario)
-        return simulate(self.seed, drawn, plan.drawn(self.seed, shared=drawn.shared, upto=self.upto), lines=lines)
+SPAN = 1_000_000  # seeds that belong to one seed of a campaign
+SEEDS = 12  # of the swarm, in one batch
+SMALLS = 150  # small simulations in one batch
+REPEATED = 100  # of so many seeds one is run twice
+STRIKES = ("freeze", "partition", "full", "lost", "unknown")
+"""What may strike at each point of a shared scenario, other than a crash."""
 
 
 @dataclass
@@ -47,80 +28,110 @@ class Campaign:
 
     tell: Callable[[str], None] = print
     counts: Counter[str] = field(default_factory=Counter[str])
-    kinds: Counter[str] = field(default_factory=Counter[str])  # of faults
     violations: list[str] = field(default_factory=list[str])
-    node_s: float = 0.0
-    _unburied: int = 0
+    node_s: Counter[str] = field(default_factory=Counter[str])  # by scenario
 
-    def run(self, case: Case) -> Verdict:
+    def run(self, case: Case) -> Verdict | None:
         try:
             verdict = case.run()
-        except Exception as error:
-            self._found(case, f"{type(error).__name__}: {error}")
-            raise
-        self.node_s += verdict.node_s
-        self.kinds += verdict.faults
+        except Exception as error:  # of the rig, or that nothing moves any more
+            self.found(case, f"{type(error).__name__}: {error}")
+            return None
+        self.node_s[case.scenario or verdict.scenario] += verdict.node_s  # type: ignore[assignment]
         self.counts["faults"] += verdict.faults.total()
         self.counts["crashes"] += verdict.counts["kills"]
         self.counts["points"] += verdict.points
         for name in ("runs", "lives", "tasks"):
             self.counts[name] += verdict.counts[name]
-        self.counts["node_hours"] = round(self.node_s / 3600)
+        for kind, count in verdict.faults.items():
+            self.counts[f"faults: {kind}"] += count
         for what in verdict.violations[:1]:
-            self._found(case, what)
-        self._unburied += 1 if case.crashes else BURIED
-        if self._unburied >= BURIED:
-            self._unburied = 0
-            with in_silence():
-                pass
+            self.found(case, what)
         return verdict
 
-    def _found(self, case: Case, what: str) -> None:
+    def found(self, case: Case, what: str) -> None:
         line = f"{case.replay}: {what}"
         self.violations.append(line)
         self.tell(f"violation: {line}")
 
-    # Kinds of campaigns
-
-    def swarm(self, seeds: Iterable[int], until: float) -> None:
-        for seed in seeds:
-            if time.monotonic() >= until:
-                return
-            self.run(Case(seed))
-            self.counts["seeds"] += 1
-
-    def singles(self, name: str, seed: int = 0, until: float = float("inf"), step: int = 1) -> None:
-        """A crash at each point of the undisturbed run, or at every so many, one at a time."""
-        for point in range(1, self._length(name, seed) + 1, step):
-            if time.monotonic() >= until:
-                return
-            self.run(Case(seed, name, (point,)))
-            self.counts["singles"] += 1
-
-    def pairs(self, name: str, seed: int, chance: random.Random, until: float) -> None:
-        """Crashes at two points, drawn: the second may come while the node starts again."""
-        length = self._length(name, seed)
-        for first, second in _drawn_pairs(length, chance):
-            if time.monotonic() >= until:
-                return
-            self.run(Case(seed, name, (first, second)))
-            self.counts["pairs"] += 1
-
-    def repeats(self, case: Case) -> None:
+    def repeat(self, case: Case) -> None:
         """The same seed gives the same trace."""
-        first, second = case.run(), case.run()
+        first, second = self.run(case), self.run(case)
         self.counts["repeated"] += 1
-        if (first.trace, first.points) != (second.trace, second.points):
-            self._found(case, f"two runs differ: {first.trace} and {second.trace}")
+        if first is not None and second is not None and (first.trace, first.points) != (second.trace, second.points):
+            self.found(case, f"two runs differ: {first.trace} and {second.trace}")
 
-    def _length(self, name: str, seed: int) -> int:
-        return Case(seed, name).run().counts["points"]
+    def work(self, batch: Batch, until: float = float("inf")) -> None:
+        for case in batch.cases:
+            if time.monotonic() >= until:
+                return
+            if batch.kind == "seeds" and case.seed % REPEATED == 0:
+                self.repeat(case)
+            else:
+                self.run(case)
+            self.counts[batch.kind] += 1
+
+    def add(self, other: Campaign) -> None:
+        """What was done in another process."""
+        self.counts += other.counts
+        self.node_s += other.node_s
+        for line in other.violations:
+            self.violations.append(line)
+            self.tell(f"violation: {line}")
+
+    @property
+    def totals(self) -> dict[str, int]:
+        hours = {f"node_hours: {name}": round(seconds / 3600) for name, seconds in self.node_s.items()}
+        return {"node_hours": round(self.node_s.total() / 3600), **self.counts, **hours}
 
 
-def _drawn_pairs(length: int, chance: random.Random) -> Iterator[tuple[int, int]]:
-    seen: set[tuple[int, int]] = set()
-    while len(seen) < length * (length - 1) // 2:
-        first, second = sorted(chance.sample(range(1, length + 1), 2))
-        if (first, second) not in seen:
-            seen.add((first, second))
-            yield first, second
+@dataclass(frozen=True)
+class Batch:
+    """Simulations that one process runs: they are counted as `kind`."""
+
+    kind: str
+    cases: Sequence[Case]
+
+
+def swarm(seed: int) -> Iterator[Batch]:
+    """Seeds without end."""
+    first = seed * SPAN
+    for start in itertools.count(first, SEEDS):
+        yield Batch("seeds", [Case(one) for one in range(start, start + SEEDS)])
+
+
+def singles(seed: int, names: Sequence[str] = scenario.SMALL, step: int = 1) -> Iterator[Batch]:
+    """A crash at each point of the undisturbed run, or at every so many, one at a time."""
+    for name in names:
+        points = range(1, length(name, seed) + 1, step)
+        yield from _batches("singles", (crashed(seed, name, point) for point in points))
+
+
+def strikes(seed: int, names: Sequence[str] = scenario.SHARED, step: int = 1) -> Iterator[Batch]:
+    """Each other thing that may strike, at each point."""
+    for name in names:
+        points = range(1, length(name, seed) + 1, step)
+        found = (Case(seed, name, (Strike(point, kind),)) for kind in STRIKES for point in points)
+        yield from _batches("strikes", found)
+
+
+def pairs(seed: int, names: Sequence[str] = scenario.SMALL) -> Iterator[Batch]:
+    """Crashes at all pairs of points, in an order that is drawn: the second may come while the node starts again."""
+    chance = random.Random(f"pairs {seed}")
+    found = [
+        (name, first, second)
+        for name in names
+        for first, second in itertools.combinations(range(1, length(name, seed) + 1), 2)
+    ]
+    chance.shuffle(found)
+    yield from _batches("pairs", (crashed(seed, *one) for one in found))
+
+
+def length(name: str, seed: int) -> int:
+    """The points of a small scenario, while it lasts."""
+    return Case(seed, name).run().counts["points"]
+
+
+def _batches(kind: str, cases: Iterator[Case]) -> Iterator[Batch]:
+    while some := list(itertools.islice(cases, SMALLS)):
+        yield Batch(kind, some)

@@ -76,9 +76,9 @@ class Door:
         for crowd, ear in self._ears:
             crowd.discard(ear)
 
-    async def hear_again(self) -> None:
+    def hear_again(self) -> None:
         """As after a connection that was made anew: anything may have happened."""
-        queues = await self._image.queues()
+        queues = _at_once(self._image.queues())
         for crowd, ear in self._ears:
             crowd.add(ear)
             ear.hear(dict.fromkeys(queues, 0.0) if crowd is self._image._bells._bells else frozenset({("", "")}))  # pyright: ignore[reportPrivateUsage]

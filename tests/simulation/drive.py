@@ -26,6 +26,7 @@ LIMIT_S = 900.0  # by which everything that is due has to be final
 class Verdict:
     """What a simulation came to."""
 
+    scenario: str
     violations: list[str]
     trace: str
     points: int
@@ -243,18 +244,12 @@ class Drive:
             world.note(one, kind)
             long_s = rng.choice((0.5, 5.0, 20.0, 70.0, 150.0))
             match kind:
-                case "crash":
-                    world.kill(one)
-                case "freeze":
-                    world.loop.hold(one.process, long_s)
-                    self._fault("freeze", long_s, one)
-                case "partition":
-                    self._shut(one, long_s)
-                    self._fault("partition", long_s, one)
+                case "crash" | "freeze" | "partition":
+                    world.strike(one, kind, long_s)
                 case "outage":
                     for other in alive:
-                        self._shut(other, long_s)
-                    self._fault("outage", long_s, None)
+                        world.shut(other, long_s)
+                    world.faults.append(Fault(what="outage", at=world.at, until=world.at + long_s))
                 case "restart":
                     if one.is_up:
                         world.loop.create_task(self._stop(one))
@@ -262,21 +257,6 @@ class Drive:
                     self._step(rng.choice((-1, 1)) * rng.choice((0.5, 2.0, 60.0, 3600.0)))
                     if self.plan.done["step"] >= STEPS:
                         return
-
-    def _fault(self, what: Any, long_s: float, one: Living | None) -> None:
-        at, life = self.world.at, None if one is None else one.number
-        self.world.faults.append(Fault(what=what, at=at, until=at + long_s, life=life))
-
-    def _shut(self, one: Living, long_s: float) -> None:
-        one.door.shut_until = max(one.door.shut_until, self.world.loop.now_s + long_s)
-        if self.world.shared:
-            one.door.deafen()
-            self.world.loop.create_task(self._reopen(one, long_s))
-
-    async def _reopen(self, one: Living, long_s: float) -> None:
-        await asyncio.sleep(long_s)
-        if one.ended is None and one.door.shut_until <= self.world.loop.now_s:
-            await one.door.hear_again()
 
     async def _stop(self, one: Living) -> None:
         """In order: what runs may end, and the rest is given back."""
@@ -354,4 +334,6 @@ def simulate(seed: int, scenario: Scenario, plan: Plan, *, lines: list[str] | No
     world.counts["lives"] = len(world.lives)
     world.counts["tasks"] = len(world.image._tasks)  # pyright: ignore[reportPrivateUsage]
     world.counts["taken"] = sum(task.state is State.TAKEN for task in world.image._tasks.values())  # pyright: ignore[reportPrivateUsage]
-    return Verdict(world.violations, world.trace_hash, world.points, plan.done, world.node_s, world.counts)
+    return Verdict(
+        scenario.name, world.violations, world.trace_hash, world.points, plan.done, world.node_s, world.counts
+    )

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from msgspec.structs import asdict
+
+from raptor.catalogue import Catalogue
 from raptor.childspec import ChildSpec
 from raptor.clock import VirtualClock
 from raptor.config import Config
@@ -19,7 +23,7 @@ from raptor.runners import Context
 from raptor.runners.family import sweep_after_crash
 from raptor.runners.output import RunLog
 from raptor.runners.python import PythonRunner
-from raptor.service import Service
+from raptor.service import Given, Service
 from raptor.task import Outcome, Result
 from tests.simulation.door import Door
 from tests.simulation.loop import ManyLoop, Process
@@ -31,6 +35,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 NOWHERE = Path("/nowhere")
+SWEEP_S = 600.0
 NO_PROCESSES = (sweep_after_crash, _end_leftovers)
 """What looks through the machine for processes, of which there are none here."""
 
@@ -80,9 +85,16 @@ class LifeRunner(PythonRunner):
 
 
 class CalmJanitor(Janitor):
-    """Years pass too slowly if somebody looks every second."""
+    """Years pass too slowly if somebody looks every second, and sweeps every minute."""
 
-    look_s = 60.0
+    look_s = 300.0
+
+    async def handle_info(self, message: Any) -> None:
+        if message != "sweep":
+            await super().handle_info(message)
+            return
+        await self._sweep()
+        self.send_after(SWEEP_S, "sweep")
 
 
 class Living(Node):
@@ -113,6 +125,22 @@ class Living(Node):
         return self._workshop.owner
 
 
+class SameConfig(Config, frozen=True, kw_only=True):
+    """One for all lives of a world, which define the same services: they are looked at once."""
+
+    known: list[Catalogue]
+
+    def catalogue(self, services: Iterable[Given] = ()) -> Catalogue:
+        if not self.known:
+            self.known.append(super().catalogue(services))
+        return self.known[0]
+
+
 def configuration(lanes: int) -> Config:
+    return SameConfig(**asdict(_plain(lanes)), known=[])
+
+
+@cache
+def _plain(lanes: int) -> Config:
     flags = {"home": str(NOWHERE), "worker.processors": str(lanes)}
     return Config.load(flags, environ={}, cwd=NOWHERE.parent, user_file=NOWHERE / "none")

@@ -39,7 +39,7 @@ class Process:
 
 
 class ManyLoop(BaseEventLoop):
-    """Every step of a process is a point, by number; `at_alarm` is told of the one it asked for, and may kill it."""
+    """Every step of a process is a point, by number; `at_alarm` is told of the one it asked for, and may strike it."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class ManyLoop(BaseEventLoop):
                 self.points += 1
                 if self.points >= self.alarm:
                     self.at_alarm(process)
-                    if process.dead:
+                    if process.dead or process.still_until > self.now_s:
                         continue
             handle = process.ready.popleft()
             if not handle._cancelled:  # type: ignore[attr-defined]
@@ -145,12 +145,19 @@ class ManyLoop(BaseEventLoop):
             if not handle.cancelled():
                 self._enqueue(handle)
 
+    @property
+    def outside(self) -> Context:
+        """Of whoever is no process."""
+        return self._outside.context
+
     # What may happen to a process
 
     def kill(self, process: Process) -> None:
         """As kill -9: nothing of it runs any more, nothing is cleaned up."""
         process.dead = True
         process.ready.clear()
+        for task in process.tasks:
+            asyncio._unregister_task(task)  # whoever looks through all tasks does not see those of the dead
         # Kept: a coroutine that is collected runs its `finally`, and the dead do nothing.
         self._graves.append(process.tasks)
 

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tests.simulation.loop import NEVER
 
@@ -20,20 +21,30 @@ PRIVATE_TROUBLES = ("crash", "freeze", "outage", "restart", "step")
 WORKS = ("fail", "hang", "kill", "long")
 """What a run of a service may do, other than end well and soon."""
 
+STRUCK_S = 45.0
+"""How long a strike that does not kill holds: longer than a lease."""
+
 RARE = {"broken": 0.1, "crash_before": 0.2, "crash_after": 0.2}
 """Those that cost a whole life, as against those that cost a call."""
 
 
+class Strike(NamedTuple):
+    """A fault at a point of its own: crash, freeze, partition, or what becomes of the next call."""
+
+    point: int
+    kind: str = "crash"
+
+
 @dataclass
 class Plan:
-    """`upto` is the number of faults after which there are no more; `crash_at` are points at which somebody dies."""
+    """`upto` is the number of faults after which there are no more."""
 
     rng: random.Random
     calls: dict[str, float] = field(default_factory=dict[str, float])  # the chance of each, at each call
     troubles: dict[str, float] = field(default_factory=dict[str, float])  # the mean seconds between two
     works: dict[str, float] = field(default_factory=dict[str, float])  # the chance of each, for each run
     steps: float = 0.0  # the mean number of steps between two crashes in the middle of anything; 0: none
-    crash_at: Sequence[int] = ()
+    strikes: Sequence[Strike] = ()
     upto: int | None = None
     over: bool = False  # the faults have stopped
     done: Counter[str] = field(default_factory=Counter[str])
@@ -46,14 +57,15 @@ class Plan:
             total += chance
             self._limits.append((total, kind))
         self._total = total
-        self._crashes = iter(sorted(self.crash_at))
-        self._next_crash = next(self._crashes, NEVER)
+        self._strikes = iter(sorted(self.strikes))
+        self._next_strike = next(self._strikes, Strike(NEVER))
+        self._fate: str | None = None  # of the next call
         self._next_step = self._gap(0)
 
     @property
     def alarm(self) -> int:
-        """The next point at which somebody may die."""
-        return min(self._next_crash, self._next_step)
+        """The next point at which somebody may be struck."""
+        return min(self._next_strike.point, self._next_step)
 
     def fire(self, kind: str) -> bool:
         """Whether this fault really happens; if so it is counted."""
@@ -65,6 +77,9 @@ class Plan:
 
     def of_call(self) -> str | None:
         """What becomes of the next call; None: nothing of note."""
+        if self._fate is not None:
+            kind, self._fate = self._fate, None
+            return kind if self.fire(kind) else None
         if self._total and (drawn := self.rng.random()) < self._total:
             kind = next(kind for limit, kind in self._limits if drawn < limit)
             return kind if self.fire(kind) else None
@@ -78,15 +93,18 @@ class Plan:
                 return kind if self.fire(kind) else None
         return None
 
-    def reached(self, point: int) -> bool:
-        """Whether somebody dies at this point."""
-        if point >= self._next_crash:
-            self._next_crash = next(self._crashes, NEVER)
-            return self.fire("crash_at")
+    def reached(self, point: int) -> str | None:
+        """What strikes whoever came to this point: crash, freeze, partition, or nothing."""
+        if point >= self._next_strike.point:
+            kind, self._next_strike = self._next_strike.kind, next(self._strikes, Strike(NEVER))
+            if kind in SHARED_CALLS:
+                self._fate = kind
+                return None
+            return kind if self.fire(f"{kind}_at") else None
         if point >= self._next_step:
             self._next_step = self._gap(point)
-            return self.fire("crash_step")
-        return False
+            return "crash" if self.fire("crash_step") else None
+        return None
 
     def _gap(self, point: int) -> int:
         return point + 1 + int(self.rng.expovariate(1 / self.steps)) if self.steps else NEVER

@@ -25,6 +25,7 @@ class Rules:
         self._recorded: set[str] = set()  # runs whose result stands in service_timing
         self._runs: set[str] = set()
         self._tasks: dict[int, int] = {}  # the fence of the last run that began
+        self._taking: dict[int, int] = {}  # the fence of the last take
         self._settled: set[tuple[int, int]] = set()
         self.owners: dict[int, str] = {}  # of tasks that are taken
 
@@ -39,8 +40,10 @@ class Rules:
 
     def after(self, living: Living, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any], answer: Any) -> None:
         match verb:
-            case "save":
-                for _, key, record in args[0]:
+            case "save" | "record":
+                for right in kwargs.get("rights", ()):
+                    self._write(verb, right.key, right.fence)
+                for _, key, record in args[0] if verb == "save" else ():
                     if isinstance(record, SchedulerState):
                         self._cycle(key, record)
                     elif isinstance(record, ServiceTiming) and record.last_run_id is not None:
@@ -54,6 +57,10 @@ class Rules:
                 for move in args[0]:
                     if move.id not in answer:
                         self._settle(move.id, move.fence)
+            case "extend":
+                for hold in args[0]:
+                    if hold.id not in answer.stale:
+                        self._is_latest(hold.id, hold.fence, "its lease was extended")
             case _:
                 pass
 
@@ -63,8 +70,18 @@ class Rules:
             self._world.violated(f"right {key}: fence {fence} of {owner}, after {known} of {whose}")
         self._fences[key] = fence, owner
 
+    def _write(self, verb: str, key: str, fence: int) -> None:
+        known, whose = self._fences.get(key, (fence, ""))
+        if fence < known:
+            self._world.violated(f"right {key}: a {verb} with fence {fence} was accepted, after {known} of {whose}")
+
+    def _is_latest(self, id: int, fence: int, what: str) -> None:
+        if fence != self._taking.get(id, fence):
+            self._world.violated(f"task {id}: {what} for fence {fence}, when {self._taking[id]} had been given out")
+
     def _taken(self, owner: str, answer: Any) -> None:
         for task in answer.tasks:
+            self._taking[task.id] = task.fence
             self.owners[task.id] = owner
         held = sum(one == owner for one in self.owners.values())
         if held > self._world.lanes:
@@ -72,6 +89,7 @@ class Rules:
 
     def _settle(self, id: int, fence: int) -> None:
         self.owners.pop(id, None)
+        self._is_latest(id, fence, "a result was accepted")
         if (id, fence) in self._settled:
             self._world.violated(f"task {id}: the result of run {fence} was accepted twice")
         self._settled.add((id, fence))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from raptor.service import Service
+from msgspec.structs import replace
+
+from raptor.service import OnCrash, Service
 
 MINUTE, HOUR = 60.0, 3600.0
+LISTED: dict[str, OnCrash] = {"a": "rerun", "b": "skip", "c": "rerun", "x": "rerun", "y": "skip", "z": "rerun"}
 
 
 @dataclass(frozen=True)
@@ -62,14 +65,18 @@ def _task_services() -> list[Service]:
 def drawn(seed: int, name: str | None = None) -> Scenario:
     """The scenario of a seed: mostly a quiet one, because years have to pass."""
     rng = random.Random(f"scenario {seed}")
-    name = name or rng.choice(("sparse", "sparse", "sparse", "pair", "pair", "trio", "dense", "dense_pair"))
+    name = name or rng.choice(("sparse", "sparse", "sparse", "sparse", "sparse", "pair", "trio", "dense", "dense_pair"))
     dense = name.startswith("dense")
     nodes = {"pair": 2, "trio": 3, "dense_pair": 2}.get(name, 1)
     services = _many(rng, 6 if dense else 15, 10.0 if dense else 10 * MINUTE)
     names = [service.name for service in services]
     half = len(names) // 2
-    schedulers: dict[str, tuple[str | None, tuple[str, ...]]] = {"main": (None, tuple(names[:half]))}
+    common = rng.choice((0, 0, 1, 3))  # services that both schedulers run
+    schedulers: dict[str, tuple[str | None, tuple[str, ...]]] = {"main": (None, tuple(names[: half + common]))}
     schedulers["beat"] = (rng.choice(("30s", "1m") if dense else ("5m", "10m", "30m")), tuple(names[half:]))
+    # Known, and not mended (docs/reliability.md): of two schedulers the other may repeat what is not to be repeated.
+    both = schedulers["main"][1][half:]
+    services = [replace(one, on_crash="rerun") if one.name in both else one for one in services]
     return Scenario(
         name=name,
         services=[*services, *_task_services()],
@@ -92,7 +99,7 @@ def small(name: str) -> Scenario:
         {"service": "flaky", "in_": 1.0},
         {"service": "post", "every": 4.0},
     )
-    every = [Service(name=name, every_s=5.0) for name in ("a", "b", "c", "x", "y", "z")]
+    every = [Service(name=name, every_s=5.0, on_crash=on_crash) for name, on_crash in LISTED.items()]
     lists: dict[str, tuple[str | None, tuple[str, ...]]] = {
         "main": (None, ("a", "b", "c")),
         "beat": ("5s", ("x", "y", "z")),
@@ -103,6 +110,14 @@ def small(name: str) -> Scenario:
             return Scenario(name, every, lists, tasks=(), **both)  # type: ignore[arg-type]
         case "tasks":
             return Scenario(name, [*_task_services(), Service(name="flaky")], {}, puts=puts, **both)  # type: ignore[arg-type]
+        case "common" | "common_shared":
+            services = [Service(name="a", every_s=3.0), Service(name="b", every_s=3.0, overlap="queue")]
+            twice: dict[str, tuple[str | None, tuple[str, ...]]] = {
+                "main": (None, ("a", "b")),
+                "beat": ("3s", ("b", "a")),
+            }
+            nodes = 2 if name == "common_shared" else 1
+            return Scenario(name, services, twice, tasks=(), nodes=nodes, shared=nodes > 1, **both)  # type: ignore[arg-type]
         case "shared":
             services = [
                 every[0],
@@ -117,4 +132,5 @@ def small(name: str) -> Scenario:
             raise ValueError(f"there is no small scenario {name!r}")
 
 
-SMALL = ("cycles", "tasks", "shared")
+SMALL = ("cycles", "tasks", "common", "shared", "common_shared")
+SHARED = ("shared", "common_shared")

@@ -6,16 +6,19 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.simulation import scenario
-from tests.simulation.campaign import Campaign, Case
+from tests.simulation.campaign import Batch, Campaign, singles, strikes
+from tests.simulation.case import Case
+from tests.simulation.crew import Crew
+from tests.simulation.plan import Strike
 
 ROOT = Path(__file__).parents[2]
-SLICE = {"shared": 4}  # of a long one every fourth point; the long form takes all
+STEPS = {"shared": 4, "common_shared": 6}  # of a long one every so many points; the long form takes all
 
 
 @pytest.fixture(autouse=True)
@@ -35,29 +38,46 @@ def campaign() -> Campaign:
 def test_nothing_promised_is_broken_by_what_a_seed_does(campaign: Campaign, seed: int) -> None:
     verdict = campaign.run(Case(seed, ("sparse", "sparse", "dense", "dense_pair")[seed % 4]))
     assert campaign.violations == []
+    assert verdict is not None
     assert verdict.faults.total() > 0
     assert verdict.counts["runs"] > 0
 
 
 @pytest.mark.parametrize("name", scenario.SMALL)
 def test_a_crash_at_any_point_of_a_small_scenario_breaks_nothing(campaign: Campaign, name: str) -> None:
-    campaign.singles(name, step=SLICE.get(name, 1))
+    _all(campaign, singles(0, [name], STEPS.get(name, 1)))
     assert campaign.violations == []
-    assert campaign.counts["singles"] == campaign.counts["crashes"] > 100
+    assert campaign.counts["singles"] == campaign.counts["crashes"] > 50
+
+
+@pytest.mark.parametrize("name", scenario.SHARED)
+def test_nothing_else_that_strikes_a_small_scenario_breaks_anything(campaign: Campaign, name: str) -> None:
+    _all(campaign, strikes(0, [name], 60))
+    assert campaign.violations == []
+    assert campaign.counts["strikes"] > 20
 
 
 @pytest.mark.parametrize("case", [Case(7, "dense"), Case(8, "dense_pair")])
 def test_the_same_seed_gives_the_same_trace_in_any_process(campaign: Campaign, case: Case) -> None:
-    campaign.repeats(case)
+    campaign.repeat(case)
     assert campaign.violations == []
     traces = {_elsewhere(case, hashes) for hashes in ("1", "2")}
     assert traces == {case.run().trace}
 
 
 def test_a_violation_names_the_line_that_replays_it() -> None:
-    case = Case(5, "cycles", (17, 80))
-    assert case.replay == "python -m tests.simulation --seed 5 --scenario cycles --crash 17,80"
+    case = Case(5, "cycles", (Strike(17), Strike(80, "freeze")))
+    assert case.replay == "python -m tests.simulation --seed 5 --scenario cycles --strike 17,freeze@80"
     assert _elsewhere(case, "0") == case.run().trace
+
+
+def _all(campaign: Campaign, batches: Iterable[Batch]) -> None:
+    """Each batch in a process of its own, as in the long form."""
+    crew = Crew(1)
+    for batch in batches:
+        crew.begin(batch, float("inf"))
+        for _, done in crew.done():
+            campaign.add(done.campaign)
 
 
 def _elsewhere(case: Case, hashes: str) -> str:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import replace
 
 from raptor.runners import Context
 from raptor.service import Service
@@ -29,17 +33,21 @@ class Work:
     def __init__(self, world: World, services: list[Service], *, longest_s: float = 10.0) -> None:
         self.lines: list[Line] = []
         self.started: set[str] = set()
-        self.services = [self._made(service) for service in services]
         self._world = world
+        function = self._function()
+        self.services = [replace(service, function=function, timeout_s=LIMIT_S) for service in services]
         self._rng = random.Random(f"work {world.seed}")
         self._longest_s = longest_s
 
-    def _made(self, service: Service) -> Service:
-        from msgspec.structs import replace
+    def _function(self) -> Callable[[Context], Coroutine[Any, Any, str]]:
+        async def function(ctx: Context) -> str:
+            return await self._run(ctx)
 
-        return replace(service, function=self._function, timeout_s=LIMIT_S)
+        # Every node looks at the parameters of every service, and finding them out is slow.
+        function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+        return function
 
-    async def _function(self, ctx: Context) -> str:
+    async def _run(self, ctx: Context) -> str:
         living: Living = self._world.living(HERE.get())
         script = living.scripts.pop(ctx.run_id, None) or Script("well", 0.0)
         self.write("start", living, ctx)

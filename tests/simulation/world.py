@@ -16,7 +16,7 @@ from raptor.task import ENDED, State
 from raptor.testing.checker.history import Bounds, Command, Declared, Dump, Fault, History, Image, Kept, Life
 from tests.simulation.lives import Living, configuration
 from tests.simulation.loop import ManyLoop, Process
-from tests.simulation.plan import Plan
+from tests.simulation.plan import STRUCK_S, Plan
 from tests.simulation.rules import Rules
 from tests.simulation.work import Work
 
@@ -46,6 +46,8 @@ class World:
         self.violations: list[str] = []
         self.counts: Counter[str] = Counter()
         self.lines: list[str] | None = None  # of the trace, where somebody wants to read it
+        self._shown_tasks: set[int] = set()  # by images
+        self._shown_runs: set[str] = set()
         self._living: dict[Process, Living] = {}
         self._hash = hashlib.blake2b(digest_size=8)
 
@@ -85,9 +87,32 @@ class World:
         return process.dead
 
     def _at_alarm(self, process: Process) -> None:
-        if self.plan.reached(self.loop.points) and not process.dead:
-            self.kill(self._living[process])
+        kind = None if process.dead else self.plan.reached(self.loop.points)
+        if kind is not None:
+            self.strike(self._living[process], kind)
         self.loop.alarm = self.plan.alarm
+
+    def strike(self, one: Living, kind: str, long_s: float = STRUCK_S) -> None:
+        """It dies, stands still, or does not reach the store."""
+        if kind == "crash":
+            self.kill(one)
+            return
+        self.trace(one, kind)
+        self.faults.append(Fault(what=kind, at=self.at, until=self.at + long_s, life=one.number))  # type: ignore[arg-type]
+        if kind == "freeze":
+            self.loop.hold(one.process, long_s)
+        else:
+            self.shut(one, long_s)
+
+    def shut(self, one: Living, long_s: float) -> None:
+        one.door.shut_until = max(one.door.shut_until, self.loop.now_s + long_s)
+        if self.shared:
+            one.door.deafen()
+            self.loop.call_at(self.loop.now_s + long_s, self._reopen, one, context=self.loop.outside)
+
+    def _reopen(self, one: Living) -> None:
+        if one.ended is None and one.door.shut_until <= self.loop.now_s:
+            one.door.hear_again()
 
     async def never(self) -> None:
         """For the dead."""
@@ -158,16 +183,21 @@ class World:
     def _image(self, one: Living) -> Image:
         tasks = self.image._tasks.values()  # pyright: ignore[reportPrivateUsage]
         rows = self.image._tables["service_timing"].values()  # pyright: ignore[reportPrivateUsage]
-        good = [row for row in rows if getattr(row, "last_outcome", None) == "ok"]
+        good = {str(getattr(row, "last_run_id", "")) for row in rows if getattr(row, "last_outcome", None) == "ok"}
+        ended = {task.id for task in tasks if task.state in (State.DONE, State.DEAD)}
+        # What an earlier image shows need not be shown again: there are many kills, and many tasks.
+        good, ended = good - self._shown_runs, ended - self._shown_tasks
+        self._shown_runs |= good
+        self._shown_tasks |= ended
         return Image(
             at=self.at,
             seen=len(self.work.lines),
             life=one.number,
-            ended=tuple(task.id for task in tasks if task.state in (State.DONE, State.DEAD)),
+            ended=tuple(sorted(ended)),
             taken=tuple(
                 task.owner or "" for task in tasks if task.state is State.TAKEN and task.id in self.rules.owners
             ),
-            recorded=tuple(str(getattr(row, "last_run_id", "")) for row in good),
+            recorded=tuple(sorted(good)),
         )
 
     def history(self) -> History:
