@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from raptor.cli import door
 from raptor.cli.session import Session, talk
-from raptor.client import Refused, ask, is_listening
+from raptor.client import Refused, Unanswered, ask, is_listening
 from raptor.errors import NotRunning
 
 if TYPE_CHECKING:
     from raptor.cli.chronicle import Record, Tail
 
-PATIENCE_S = 10.0  # for a node that another `start` is just bringing up
+PATIENCE_S = 10.0  # for a node that is just beginning, or ending
+PAUSE_S = 0.05
 
 
 def begin(
@@ -43,8 +44,9 @@ def begin(
         check_name(name)
     interval_s = None if interval is None else read_interval(interval)
     grace_s = seconds(grace)
-    if is_listening(session.config.home):
-        return _join(session, name, interval, detach=detach, standby=standby)
+    join = partial(_join, session, name, interval, detach=detach or detached, standby=standby)
+    if (code := joined(session, join)) is not None:
+        return code
     if detach:
         return _in_background(session, name, interval, every, cycles, grace, standby)
     from raptor.cli.firstprocess import step_aside
@@ -62,26 +64,37 @@ def begin(
         detached=detached,
         standby=standby,
     )
-    join = partial(_join, session, name, interval, detach=detach or detached, standby=standby)
-    return or_join(session, partial(live, session, wanted), join)
+    return live_or_join(session, partial(live, session, wanted), join)
 
 
-def or_join(session: Session, live: Callable[[], int], join: Callable[[], int]) -> int:
-    """Be the node; where another start was quicker by a moment its node is joined as soon as it answers."""
+def joined(session: Session, join: Callable[[], int]) -> int | None:
+    """Have the node that runs do it; -> None where there is none, or it ends before it can."""
+    if not is_listening(session.config.home):
+        return None
+    try:
+        return join()
+    except (NotRunning, Unanswered):
+        return None
+
+
+def live_or_join(session: Session, live: Callable[[], int], join: Callable[[], int]) -> int:
+    """Be the node; one that was quicker is joined as soon as it answers, and one that ends is waited for."""
     from raptor.errors import AlreadyRunning
 
-    try:
-        return live()
-    except AlreadyRunning:
-        for _ in range(int(PATIENCE_S / 0.05)):
-            if is_listening(session.config.home):
-                return join()
-            time.sleep(0.05)
-        raise
+    for patience in range(int(PATIENCE_S / PAUSE_S), -1, -1):
+        try:
+            return live()
+        except AlreadyRunning:
+            if not patience:
+                raise
+        if (code := joined(session, join)) is not None:
+            return code
+        time.sleep(PAUSE_S)
+    raise AssertionError
 
 
 def _join(session: Session, name: str | None, interval: str | None, *, detach: bool, standby: bool = True) -> int:
-    """Start the scheduler on the running node, and follow it."""
+    """Start the scheduler on the running node, and follow it; NotRunning if that has just ended."""
     home = session.config.home
     pid = door.owner_pid(home)
     from raptor.cli.chronicle import NAME, Tail
@@ -93,8 +106,6 @@ def _join(session: Session, name: str | None, interval: str | None, *, detach: b
     for one in names:
         try:
             ask(home, "start", {"name": one, "interval": interval, "standby": standby, **modules})
-        except NotRunning:
-            raise Refused("the node has just ended: try again", 3) from None
         except Refused as told:
             if told.code == 5 and standby:
                 advice = f"raptor status {one} shows it, raptor stop {one} stops it"
@@ -120,10 +131,7 @@ def check_metrics(session: Session, pid: int | None) -> None:
     """A door for metrics is opened when its node starts: another one is refused, with the way to it."""
     if session.flags.get("metrics.listen") is None:
         return
-    try:
-        settings = ask(session.config.home, "config", {})["settings"]
-    except NotRunning:
-        raise Refused("the node has just ended: try again", 3) from None
+    settings = ask(session.config.home, "config", {})["settings"]
     has = next(one["value"] for one in settings if one["name"] == "metrics.listen")
     if has != str(session.config.metrics.listen):
         where = "answers for no metrics" if has == "-" else f"answers for metrics on {has}"
@@ -231,4 +239,4 @@ def detach_as(session: Session, command: list[str], what: str) -> int:
         code = child.wait()
         errors.seek(0)
         sys.stderr.write(errors.read().decode(errors="replace"))
-        return code if code > 0 else 1
+        return code if code >= 0 else 1  # 0: another was quicker, and does it

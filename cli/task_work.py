@@ -9,7 +9,7 @@ import click
 
 from raptor.cli import door
 from raptor.cli.session import Session, command, pass_session, talk
-from raptor.client import Refused, ask, is_listening
+from raptor.client import Refused, ask
 from raptor.errors import BadInput, NotRunning
 
 Answer: TypeAlias = dict[str, Any]
@@ -43,6 +43,7 @@ def work(
     Where a node already runs on the state directory it does the work, and its lines are followed; Ctrl-C leaves it
     running. SIGTERM and Ctrl-C let tasks finish within the grace, a second one returns them to their queues at once.
     """
+    from raptor.cli.starting import joined, live_or_join
     from raptor.duration import seconds
     from raptor.timing import check_name
 
@@ -53,20 +54,19 @@ def work(
     given |= {"log.format": log_format, "metrics.listen": metrics}
     session.flags |= {name: value for name, value in given.items() if value not in (None, [])}
     join = partial(_join, session, queues, processors, burst=burst, detach=detach or detached)
-    if is_listening(session.config.home):
-        return join()
+    if (code := joined(session, join)) is not None:
+        return code
     if not session.config.worker.processors:
         raise BadInput("worker.processors is 0: give --processors N")
     if detach:
         return _in_background(session, queues, processors, grace, burst)
     from raptor.cli.firstprocess import step_aside
-    from raptor.cli.starting import or_join
 
     step_aside()
     from raptor.cli import task_node
 
     wanted = task_node.Work(grace_s=grace_s, detached=detached, burst=burst)
-    return or_join(session, partial(task_node.work, session, wanted), join)
+    return live_or_join(session, partial(task_node.work, session, wanted), join)
 
 
 def _in_background(session: Session, queues: tuple[str, ...], processors: int | None, grace: str, burst: bool) -> int:
@@ -78,22 +78,19 @@ def _in_background(session: Session, queues: tuple[str, ...], processors: int | 
 
 
 def _join(session: Session, queues: tuple[str, ...], processors: int | None, *, burst: bool, detach: bool) -> int:
-    """Have the running node do it, and follow."""
+    """Have the running node do it, and follow; NotRunning if it has just ended."""
     from raptor.cli.chronicle import NAME, Tail
     from raptor.cli.starting import check_metrics, follow
 
     home = session.config.home
     pid, tail = door.owner_pid(home), Tail(home / NAME)
-    try:
-        answer = ask(home, "queues", {})
-    except NotRunning:
-        raise Refused("the node has just ended: try again", 3) from None
+    answer = ask(home, "queues", {})
     _check(session, answer["worker"], queues, processors, pid)
     check_metrics(session, pid)
+    watch = _Burst(session, queues) if burst else None
     talk(f"the node that runs here (pid {pid}) turns {', '.join(queues) or 'the queues'}")
     if detach:
         return 0
-    watch = _Burst(session, queues) if burst else None
     return follow(
         session,
         pid,

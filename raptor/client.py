@@ -22,6 +22,13 @@ class Refused(RaptorError):
         super().__init__(message)
 
 
+class Unanswered(Refused):
+    """The node closed the connection: whether it did what it was asked is not known."""
+
+    def __init__(self) -> None:
+        super().__init__("the node closed the connection: it is stopping, or allows this user nothing", 3)
+
+
 class _Data(msgspec.Struct):
     exit_code: int
 
@@ -69,7 +76,7 @@ def ask(home: Path, command: str, params: dict[str, Any], *, timeout_s: float | 
 def read_answer(line: bytes) -> dict[str, Any]:
     """What a node answered; Refused where it did not, or with an error."""
     if not line.endswith(b"\n"):
-        raise Refused("the node closed the connection: it is stopping, or allows this user nothing", 3)
+        raise Unanswered
     try:
         answer = _answers.decode(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

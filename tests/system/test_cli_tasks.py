@@ -7,10 +7,12 @@ import os
 import pty
 import re
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -546,6 +548,31 @@ def test_work_beside_a_node_joins_it_and_ctrl_c_leaves_it_running(project: Proje
     assert "runs 100 tasks at a time: `raptor queues NAME --processors 7` limits one queue" in refused.stderr
     main.signal(signal.SIGTERM)
     assert main.end() == 0
+
+
+@pytest.mark.parametrize("hears", [False, True])
+@pytest.mark.parametrize("words", [["work", "--burst"], ["start", "main", "--interval", "1h", "--cycles", "1"]])
+def test_what_would_join_a_node_that_ends_just_then_is_the_node_itself(
+    project: Project, words: list[str], hears: bool
+) -> None:
+    project.ok("schedule", "main", "quick=1h")
+    put(project, "add", "a=1")
+    path = project.folder / ".raptor" / "control.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as ending:
+        ending.bind(str(path))
+        ending.listen()
+
+        def end() -> None:
+            """It takes one connection, the look whether it is there, or a question as well, and answers nothing."""
+            for _ in range(1 + hears):
+                ending.accept()[0].close()
+            ending.close()
+
+        with ThreadPoolExecutor() as threads:
+            ended = threads.submit(end)
+            project.ok(*words)
+            ended.result(5)
+    assert state(project, 1) == "done" or words[0] == "start"
 
 
 def test_a_node_for_some_queues_leaves_the_others(project: Project) -> None:
