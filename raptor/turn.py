@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Generator, Iterable, Mapping
 from contextlib import suppress
 from contextvars import Context, copy_context
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, NamedTuple
 
 from raptor.clock import Clock
 from raptor.lane import INTERRUPTED, Lane
@@ -202,63 +202,71 @@ async def turn(source: Source[U], runners: Mapping[str, Runner], clock: Clock, l
 
     It is taken while the verdicts of those before it are written, and starts when they are.
     """
+    place = Place(source, runners, clock, lanes, logs)
     while units := await source.take(await lanes.soon()):
         await lanes.free(len(units))
-        lanes.start([UnitLane(source, clock, unit, lanes, logs, runners[unit.service.kind]) for unit in units])
+        lanes.start([UnitLane(place, unit) for unit in units])
     await lanes.finish()
+
+
+class Place(NamedTuple, Generic[U]):
+    """Where the lanes of one turn are."""
+
+    source: Source[U]
+    runners: Mapping[str, Runner]
+    clock: Clock
+    lanes: Lanes
+    logs: Logs
 
 
 class UnitLane(Lane, Generic[U]):
     """The lane of a unit, which it knows until that is recorded and no longer: nothing is left for the collector."""
 
-    __slots__ = ("_clock", "_lanes", "_logs", "_run", "_runner", "_source", "_unit")
+    __slots__ = ("_place", "_run", "_unit")
 
-    def __init__(self, source: Source[U], clock: Clock, unit: U, lanes: Lanes, logs: Logs, runner: Runner) -> None:
+    def __init__(self, place: Place[U], unit: U) -> None:
         self.task = None
         self.cancelled = self.left = False
         self.insist = None
-        self._source = source
-        self._clock = clock
+        self._place = place
         self._unit: U | None = unit
-        self._lanes = lanes
-        self._logs = logs
-        self._runner = runner
         self._run = ""
 
     async def work(self, task: asyncio.Task[None]) -> None:
         """One unit, from its attempt to its verdict, in a task that is its own as soon as it waits."""
         unit, result = self._unit, INTERRUPTED  # unless it comes to another end than by us
         assert unit is not None
-        service, logs = unit.service, self._logs
+        service, (_, runners, clock, lanes, logs) = unit.service, self._place
         context = unit.context(self, self.progressed)
         self._run = context.run_id
-        if not self.cancelled and not self._lanes.broken_off:
+        if not self.cancelled and not lanes.broken_off:
             self.task = task
             try:
                 if service.jitter_s:
-                    await self._clock.sleep(service.jitter_s * self._clock.rng.random())
-                result = await self._runner.run(service, context, logs.open(service.name))
+                    await clock.sleep(service.jitter_s * clock.rng.random())
+                result = await runners[service.kind].run(service, context, logs.open(service.name))
             except asyncio.CancelledError:
                 pass
             finally:
-                self._lanes.shelter(self)
+                lanes.shelter(self)
                 logs.progress.pop(self._run, None)
         if not self.left:
             self._record(unit, result)
         self._unit = None
 
     def _record(self, unit: U, result: Result) -> None:
-        now = self._clock.now()
-        verdict = Again(now) if result is INTERRUPTED else unit.judge(result, now, self._clock.rng)
-        self._lanes.record(self._source.settle(unit, result, verdict))
+        source, _, clock, lanes, _ = self._place
+        now = clock.now()
+        verdict = Again(now) if result is INTERRUPTED else unit.judge(result, now, clock.rng)
+        lanes.record(source.settle(unit, result, verdict))
 
     def progressed(self, progress: Progress) -> None:
-        self._logs.progressed(self._run, progress)
+        self._place.logs.progressed(self._run, progress)
 
     def leave(self, result: Result) -> None:
         """It takes no room any more once that is recorded, and its task is left to it."""
         super().leave(result)
         unit, self._unit = self._unit, None
         if unit is not None:
-            self._lanes.shelter(self)
+            self._place.lanes.shelter(self)
             self._record(unit, result)

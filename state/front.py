@@ -52,7 +52,7 @@ class Line(Protocol):
     def get_nowait(self) -> Any: ...
 
 
-LITTLE = 10  # rows that are written in the caller's thread
+LITTLE = 256  # rows that are written in the caller's thread
 QUICK_S = 0.002  # that the event loop may stand still for them
 
 

@@ -72,8 +72,7 @@ class Database:
         def write(connection: Connection) -> frozenset[int]:
             return settle(connection, moves, self._reserved(successors), now)
 
-        # Nobody waits for it but the next take, which shares its commit where the thread has both.
-        return await self._front.ask(write, result=True)
+        return await self._front.ask(write, result=True, rows=len(moves))
 
     def _reserved(self, count: int) -> int:
         """The first of so many ids that nobody had before, even if what they are for is rolled back."""

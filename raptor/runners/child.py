@@ -158,7 +158,7 @@ def work(request: dict[str, Any], tell: Tell) -> Any:
     if facts["desk"] is not None:
         facts["desk"] = DoorDesk(Path(facts["desk"]))
     context = Context(**facts, log=logger(facts["service"], Log(tell)), on_progress=progress)
-    result = how.call(function, context)
+    result = how.caller(function)(context)
     if not how.is_async:
         return result
 

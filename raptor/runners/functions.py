@@ -40,13 +40,21 @@ class Shape(NamedTuple):
         """Parameters that nobody fills but a task."""
         return self.form.required
 
-    def call(self, function: Function, context: Context) -> Any:
-        arguments = {} if context.task is None else self.form.arguments(context.data)
-        if self.context is None:
-            return function(**arguments)
-        if self.context.kind is inspect.Parameter.POSITIONAL_ONLY:
-            return function(context, **arguments)
-        return function(**{self.context.name: context}, **arguments)
+    def caller(self, function: Function) -> Callable[[Context], Any]:
+        """How to call it with a context: found out once, since there may be many calls."""
+        arguments, parameter = self.form.arguments, self.context
+
+        def call(context: Context) -> Any:
+            return function(**({} if context.task is None else arguments(context.data)))
+
+        def call_with_context(context: Context) -> Any:
+            given = {} if context.task is None else arguments(context.data)
+            assert parameter is not None
+            if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+                return function(context, **given)
+            return function(**{parameter.name: context}, **given)
+
+        return call if parameter is None else call_with_context
 
 
 def shape(function: Function, *, batch: bool = False) -> Shape:

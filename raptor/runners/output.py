@@ -52,8 +52,8 @@ class RunLog:
     _room = PER_RUN - 2 * TAIL  # the rest is for the header and the end
     _closed = False
 
-    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        self.path = path if path is None or isinstance(path, Path) else Path(path)
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
 
     def write(self, data: bytes) -> None:
         """Take what was printed. Any thread may; nothing blocks."""

@@ -19,7 +19,7 @@ from raptor.clock import Clock
 from raptor.errors import BadInput
 from raptor.lane import Lane, by_itself
 from raptor.runners import Context, Progress, time_limit
-from raptor.runners.functions import Function, Shape, is_generator, name_of, shape
+from raptor.runners.functions import is_generator, name_of, shape
 from raptor.runners.output import Recording, RunLog
 from raptor.runners.printed import OUTPUT
 from raptor.runners.process import ProcessRunner
@@ -33,8 +33,10 @@ class Plan(NamedTuple):
     """How a service's function is run: found out once."""
 
     service: Service
-    function: Function
-    shape: Shape
+    call: Callable[[Context], Any]
+    is_async: bool
+    takes_context: bool
+    missing: tuple[str, ...]  # parameters that nobody fills but a task
     isolated: bool
     limit_s: float | None
 
@@ -57,68 +59,69 @@ class PythonRunner:
         self._process = ProcessRunner(clock)
         self._plans: dict[str, Plan] = {}
 
-    async def run(self, service: Service, context: Context, log: RunLog) -> Result:
+    def run(self, service: Service, context: Context, log: RunLog) -> Coroutine[Any, Any, Result]:
         plan = self._plans.get(service.name)
         if plan is None or plan.service is not service:
             try:
                 plan = self._plans[service.name] = _plan(service)
             except BadInput as error:
-                return Result(outcome=Outcome.FAILED, info=one_line(str(error)), error=str(error))
-        if context.task is None and plan.shape.missing:
-            why = f"nobody gives it {', '.join(plan.shape.missing)}: put it as a task, with data"
-            return Result(outcome=Outcome.FAILED, info=why, error=why)
+                return _refused(str(error))
+        if context.task is None and plan.missing:
+            return _refused(f"nobody gives it {', '.join(plan.missing)}: put it as a task, with data")
         if plan.isolated:
-            return await self._process.run(service, context, log)
-        lane = context.lane
-        loop = None if lane is None or lane.task is None else lane.task.get_loop()
-        recording = Recording(log, context, self._clock, loop)
+            return self._process.run(service, context, log)
+        if not plan.is_async:
+            return self._in_thread(plan, context, log)
+        if context.lane is None:
+            return by_itself(lambda lane: self._on_loop(plan, context, lane, log))
+        return self._on_loop(plan, context, context.lane, log)
+
+    async def _in_thread(self, plan: Plan, context: Context, log: RunLog) -> Result:
+        async with Recording(log, context, self._clock):
+            return _result(await self._clock.offload(_call, plan, _bound(plan, context, log), log), log)
+
+    async def _on_loop(self, plan: Plan, context: Context, lane: Lane, log: RunLog) -> Result:
+        """In the lane's own task, which never fails: asyncio lets SystemExit in a task end the loop."""
+        OUTPUT.set(log)  # in the context of the lane, which is for this run alone
+        task = lane.task
+        assert task is not None
+        asked = task.cancelling()
+        recording = Recording(log, context, self._clock, task.get_loop())
         try:
-            if plan.shape.context is not None:
-                context = _bound(context, log)
-            if not plan.shape.is_async:
-                return _result(await self._clock.offload(_in_thread, plan, context, log), log)
-            if lane is not None:
-                return await _on_loop(plan, context, lane, log)
-            return await by_itself(lambda lane: _on_loop(plan, context, lane, log))
+            coroutine = _coroutine(plan.call(_bound(plan, context, log)))
+            try:
+                waited = coroutine.send(None)
+            except StopIteration as end:
+                value = end.value
+                if task.cancelling() > asked:
+                    raise OwnCancel from await absorbed()
+            except asyncio.CancelledError as cancelled:
+                raise OwnCancel from cancelled
+            else:
+                value = await follow(coroutine, waited, lane, plan.limit_s, asked=asked)
+            if value is None and not log.total:
+                return SILENT
+            answer = Answer(returned(value), None, value)
+        except asyncio.CancelledError:
+            raise
+        except TimedOut:
+            why = f"timed out after {plan.limit_s:g} s"
+            return Result(outcome=Outcome.TIMED_OUT, info=why, error=why, tail=log.tail())
+        except OwnCancel as own:
+            answer = Answer(*raised(own.__cause__ or own))
+        except BaseException as error:
+            answer = Answer(*raised(error))
         finally:
             if recording.end():
                 await recording.complete()
+        return _result(answer, log)
 
     async def close(self) -> None:
         await self._process.close()
 
 
-async def _on_loop(plan: Plan, context: Context, lane: Lane, log: RunLog) -> Result:
-    """In the lane's own task, which never fails: asyncio lets SystemExit in a task end the loop."""
-    OUTPUT.set(log)  # in the context of the lane, which is for this run alone
-    limit_s, task = plan.limit_s, lane.task
-    assert task is not None
-    asked = task.cancelling()
-    try:
-        coroutine = _coroutine(plan.shape.call(plan.function, context))
-        try:
-            waited = coroutine.send(None)
-        except StopIteration as end:
-            value = end.value
-            if task.cancelling() > asked:
-                raise OwnCancel from await absorbed()
-        except asyncio.CancelledError as cancelled:
-            raise OwnCancel from cancelled
-        else:
-            value = await follow(coroutine, waited, lane, limit_s, asked=asked)
-        if value is None and not log.total:
-            return SILENT
-        answer = Answer(returned(value), None, value)
-    except asyncio.CancelledError:
-        raise
-    except TimedOut:
-        why = f"timed out after {limit_s:g} s"
-        return Result(outcome=Outcome.TIMED_OUT, info=why, error=why, tail=log.tail())
-    except OwnCancel as own:
-        answer = Answer(*raised(own.__cause__ or own))
-    except BaseException as error:
-        answer = Answer(*raised(error))
-    return _result(answer, log)
+async def _refused(why: str) -> Result:
+    return Result(outcome=Outcome.FAILED, info=one_line(why), error=why)
 
 
 def _coroutine(called: Any) -> Coroutine[Any, Any, Any]:
@@ -183,20 +186,25 @@ def _plan(service: Service) -> Plan:
     if isolated and isinstance(problem := name_of(function), str):
         need = "isolate" if service.isolate else "the timeout of a sync function"
         raise BadInput(f"{where}: {need} needs a process of its own, which must import it by name: {problem}")
-    return Plan(service, function, form, isolated, time_limit(service))
+    takes_context = form.context is not None
+    return Plan(
+        service, form.caller(function), form.is_async, takes_context, form.missing, isolated, time_limit(service)
+    )
 
 
-def _bound(context: Context, log: RunLog) -> Context:
-    """A context that the function gets to see."""
+def _bound(plan: Plan, context: Context, log: RunLog) -> Context:
+    """A context that the function gets to see, if it looks."""
+    if not plan.takes_context:
+        return context
     return msgspec.structs.replace(
         context, log=logger(context.service, _Stream(log)), on_progress=_Latest(context.on_progress).offer
     )
 
 
-def _in_thread(plan: Plan, context: Context, log: RunLog) -> Answer:
+def _call(plan: Plan, context: Context, log: RunLog) -> Answer:
     OUTPUT.set(log)  # offloaded work has a context of its own
     try:
-        value = plan.shape.call(plan.function, context)
+        value = plan.call(context)
     except BaseException as error:
         return Answer(*raised(error))
     if inspect.iscoroutine(value):
