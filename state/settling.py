@@ -76,6 +76,7 @@ def _settled(move: Move) -> tuple[Any, ...]:
     """What it sets, but for the due time of those that come back, and the fence."""
     history = msgspec.json.encode(move.history).decode() if move.history else None
     return (
-        move.state._value_, move.attempts, move.previous, move.started, move.ended, move.output, move.error, move.reason,
-        move.deaths, move.suspect, history, move.fence,
+        move.state._value_,  # an enum's own `value` is slow to find
+        move.attempts, move.previous, move.started, move.ended, move.output, move.error, move.reason, move.deaths,
+        move.suspect, history, move.fence,
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -99,7 +99,7 @@ class Desk(Protocol):
 
 
 class Runner(Protocol):
-    async def run(self, service: Service, context: Context, log: RunLog) -> Result:
+    def run(self, service: Service, context: Context, log: RunLog) -> Coroutine[Any, Any, Result]:
         """Run a service once.
 
         What the service does never raises here: it is in the result. A cancellation ends the work first, within a
