@@ -17,7 +17,7 @@ from benchmarks.peers import ROOT
 from benchmarks.postgres.queues import plan
 from benchmarks.postgres.raw import Raw
 from benchmarks.postgres.server import databases
-from benchmarks.report import RAPTOR, RAW_PG, Figures, Result, Target
+from benchmarks.report import RAPTOR, RAW_PG, Figures, Result, Target, spec
 from benchmarks.rounds import loops, percentile, run
 from benchmarks.services import services
 from raptor.node import Node
@@ -79,7 +79,11 @@ def measure(quick: bool) -> Result:
         for percent, limit in limits.items():
             late = percentile(found, percent)
             told = f"{what}, late p{percent}"
-            result.targets.append(Target(subject=SUBJECT, what=told, loop=loop, value=late, unit="ms", at_most=limit))
+            result.targets.append(
+                Target(
+                    subject=SUBJECT, what=told, loop=loop, value=late, unit="ms", at_most=limit, spec=spec("000-08")
+                )
+            )  # fmt: skip
         for name, pick in picks().items():
             values = {RAPTOR: pick(found), RAW_PG: pick(commits)}
             result.figures.append(
