@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -18,33 +17,21 @@ from raptor.task import Done, Result, Task, Verdict
 NONE: frozenset[int] = frozenset()
 
 
-class Assignment:
+class Assignment(msgspec.Struct, eq=False):
     """Tasks that one run is for: a single one, but for a batch handler."""
 
-    __slots__ = (
-        "desk", "each", "gone", "lane", "lease", "queue", "resources", "run", "service", "tasks", "unwanted", "values"
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        service: Service,
-        tasks: Sequence[Task],
-        values: Sequence[Any],
-        desk: Desk,
-        resources: Mapping[str, Any],
-    ) -> None:
-        self.service = service
-        self.queue = tasks[0].queue
-        self.run = f"{tasks[0].id}.{tasks[0].fence}"
-        self.tasks = tasks
-        self.values = values  # their data, decoded
-        self.desk = desk
-        self.resources = resources
-        self.each: list[tuple[Result, Verdict]] | None = None  # what became of each of a batch
-        self.lane: Lane | None = None  # what to cancel
-        self.lease = tasks[0].lease or math.inf  # until when it is ours, for sure
-        self.unwanted: frozenset[int] = NONE  # cancelled by command: their results are dropped
-        self.gone: frozenset[int] = NONE  # those, and whose lease is another's
+    service: Service
+    tasks: Sequence[Task]
+    values: Sequence[Any]  # their data, decoded
+    desk: Desk
+    resources: Mapping[str, Any]
+    run: str
+    queue: str
+    lease: float  # until when it is ours, for sure
+    each: list[tuple[Result, Verdict]] | None = None  # what became of each of a batch
+    lane: Lane | None = None  # what to cancel
+    unwanted: frozenset[int] = NONE  # cancelled by command: their results are dropped
+    gone: frozenset[int] = NONE  # those, and whose lease is another's
 
     def context(self, lane: Lane, on_progress: Callable[[Progress], None]) -> Context:
         self.lane = lane

@@ -6,21 +6,20 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
+
 from raptor.task import Outcome, Result
 
 INTERRUPTED = Result(outcome=Outcome.INTERRUPTED, info="interrupted")
 
 
-class Lane:
+class Lane(msgspec.Struct, eq=False):
     """What a runner sees of the lane that it runs in."""
 
-    __slots__ = ("cancelled", "insist", "left", "task")
-
-    def __init__(self) -> None:
-        self.task: asyncio.Task[Any] | None = None
-        self.cancelled = False  # by us
-        self.left = False
-        self.insist: Callable[[], None] | None = None  # the runner's, for work that may ignore its cancellation
+    task: asyncio.Task[Any] | None = None
+    cancelled: bool = False  # by us
+    left: bool = False
+    insist: Callable[[], None] | None = None  # the runner's, for work that may ignore its cancellation
 
     def cancel(self) -> None:
         """End the work, or have it not begin. It is recorded as interrupted."""
@@ -36,14 +35,10 @@ class Lane:
         self.left = True
 
 
-class OwnLane(Lane):
+class OwnLane(Lane, kw_only=True, eq=False):
     """A lane outside of any turn."""
 
-    __slots__ = ("over",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.over: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+    over: asyncio.Future[Result]
 
     def leave(self, result: Result) -> None:
         super().leave(result)
@@ -63,8 +58,9 @@ class OwnLane(Lane):
 
 async def by_itself(work: Callable[[Lane], Coroutine[Any, Any, Result]]) -> Result:
     """Work in a lane of its own."""
-    lane = OwnLane()
-    task = lane.task = asyncio.get_running_loop().create_task(work(lane))
+    loop = asyncio.get_running_loop()
+    lane = OwnLane(over=loop.create_future())
+    task = lane.task = loop.create_task(work(lane))
     task.add_done_callback(lane.end)
     try:
         return await asyncio.shield(lane.over)

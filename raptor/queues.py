@@ -6,6 +6,7 @@ Nothing is taken ahead of its time, and what is taken starts at once: a crash ca
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -269,9 +270,11 @@ class Queue:
         return msgspec.structs.replace(task, timing=None) if repeated else task
 
     def _unit(self, service: Service, tasks: tuple[Task, ...], values: tuple[Any, ...]) -> Assignment:
-        if tasks[0].timeout_s is not None:
-            service = msgspec.structs.replace(service, timeout_s=tasks[0].timeout_s)
-        return Assignment(service, tasks, values, self._desk, self.resources)
+        first = tasks[0]
+        if first.timeout_s is not None:
+            service = msgspec.structs.replace(service, timeout_s=first.timeout_s)
+        run, lease = f"{first.id}.{first.fence}", first.lease or math.inf
+        return Assignment(service, tasks, values, self._desk, self.resources, run, first.queue, lease)
 
     def _free(self, name: str, suspect: bool, count: int) -> None:
         """Room that a limit had kept is free."""

@@ -205,7 +205,7 @@ async def turn(source: Source[U], runners: Mapping[str, Runner], clock: Clock, l
     place = Place(source, runners, clock, lanes, logs)
     while units := await source.take(await lanes.soon()):
         await lanes.free(len(units))
-        lanes.start([UnitLane(place, unit) for unit in units])
+        lanes.start([UnitLane(place=place, unit=unit) for unit in units])
     await lanes.finish()
 
 
@@ -219,26 +219,20 @@ class Place(NamedTuple, Generic[U]):
     logs: Logs
 
 
-class UnitLane(Lane, Generic[U]):
+class UnitLane(Lane, Generic[U], kw_only=True, eq=False):
     """The lane of a unit, which it knows until that is recorded and no longer: nothing is left for the collector."""
 
-    __slots__ = ("_place", "_run", "_unit")
-
-    def __init__(self, place: Place[U], unit: U) -> None:
-        self.task = None
-        self.cancelled = self.left = False
-        self.insist = None
-        self._place = place
-        self._unit: U | None = unit
-        self._run = ""
+    place: Place[U]
+    unit: U | None
+    run: str = ""
 
     async def work(self, task: asyncio.Task[None]) -> None:
         """One unit, from its attempt to its verdict, in a task that is its own as soon as it waits."""
-        unit, result = self._unit, INTERRUPTED  # unless it comes to another end than by us
+        unit, result = self.unit, INTERRUPTED  # unless it comes to another end than by us
         assert unit is not None
-        service, (_, runners, clock, lanes, logs) = unit.service, self._place
+        service, (_, runners, clock, lanes, logs) = unit.service, self.place
         context = unit.context(self, self.progressed)
-        self._run = context.run_id
+        self.run = context.run_id
         if not self.cancelled and not lanes.broken_off:
             self.task = task
             try:
@@ -249,24 +243,24 @@ class UnitLane(Lane, Generic[U]):
                 pass
             finally:
                 lanes.shelter(self)
-                logs.progress.pop(self._run, None)
+                logs.progress.pop(self.run, None)
         if not self.left:
             self._record(unit, result)
-        self._unit = None
+        self.unit = None
 
     def _record(self, unit: U, result: Result) -> None:
-        source, _, clock, lanes, _ = self._place
+        source, _, clock, lanes, _ = self.place
         now = clock.now()
         verdict = Again(now) if result is INTERRUPTED else unit.judge(result, now, clock.rng)
         lanes.record(source.settle(unit, result, verdict))
 
     def progressed(self, progress: Progress) -> None:
-        self._place.logs.progressed(self._run, progress)
+        self.place.logs.progressed(self.run, progress)
 
     def leave(self, result: Result) -> None:
         """It takes no room any more once that is recorded, and its task is left to it."""
         super().leave(result)
-        unit, self._unit = self._unit, None
+        unit, self.unit = self.unit, None
         if unit is not None:
-            self._place.lanes.shelter(self)
+            self.place.lanes.shelter(self)
             self._record(unit, result)

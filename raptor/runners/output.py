@@ -138,14 +138,12 @@ class Recording:
 
     __slots__ = ("_began", "_clock", "_context", "_log", "_loop", "_task")
 
-    def __init__(
-        self, log: RunLog, context: Context, clock: Clock, loop: asyncio.AbstractEventLoop | None = None
-    ) -> None:
+    def __init__(self, log: RunLog, context: Context, clock: Clock) -> None:
         self._log = log
         self._clock = clock
         self._context = context
         self._began = clock.now()
-        self._loop = asyncio.get_running_loop() if loop is None else loop
+        self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         log.recording = self
 

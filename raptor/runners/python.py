@@ -78,7 +78,8 @@ class PythonRunner:
 
     async def _in_thread(self, plan: Plan, context: Context, log: RunLog) -> Result:
         async with Recording(log, context, self._clock):
-            return _result(await self._clock.offload(_call, plan, _bound(plan, context, log), log), log)
+            bound = _bound(context, log) if plan.takes_context else context
+            return _result(await self._clock.offload(_call, plan, bound, log), log)
 
     async def _on_loop(self, plan: Plan, context: Context, lane: Lane, log: RunLog) -> Result:
         """In the lane's own task, which never fails: asyncio lets SystemExit in a task end the loop."""
@@ -86,9 +87,11 @@ class PythonRunner:
         task = lane.task
         assert task is not None
         asked = task.cancelling()
-        recording = Recording(log, context, self._clock, task.get_loop())
+        recording = Recording(log, context, self._clock)
         try:
-            coroutine = _coroutine(plan.call(_bound(plan, context, log)))
+            coroutine: Coroutine[Any, Any, Any] = plan.call(_bound(context, log) if plan.takes_context else context)
+            if type(coroutine) is not CoroutineType:
+                coroutine = _awaiting(coroutine)
             try:
                 waited = coroutine.send(None)
             except StopIteration as end:
@@ -124,15 +127,9 @@ async def _refused(why: str) -> Result:
     return Result(outcome=Outcome.FAILED, info=one_line(why), error=why)
 
 
-def _coroutine(called: Any) -> Coroutine[Any, Any, Any]:
+async def _awaiting(called: Any) -> Any:
     """What a call gave, as something to step through."""
-    if type(called) is CoroutineType:
-        return called  # pyright: ignore[reportUnknownVariableType]
-
-    async def wait() -> Any:
-        return await called
-
-    return wait()
+    return await called
 
 
 class _Latest:
@@ -192,10 +189,8 @@ def _plan(service: Service) -> Plan:
     )
 
 
-def _bound(plan: Plan, context: Context, log: RunLog) -> Context:
-    """A context that the function gets to see, if it looks."""
-    if not plan.takes_context:
-        return context
+def _bound(context: Context, log: RunLog) -> Context:
+    """A context that the function gets to see."""
     return msgspec.structs.replace(
         context, log=logger(context.service, _Stream(log)), on_progress=_Latest(context.on_progress).offer
     )
