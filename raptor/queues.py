@@ -57,6 +57,7 @@ class Queue:
         self._busy: Counter[str] = Counter()  # units that run, of each queue
         self._suspects = 0  # of them
         self._settling: dict[asyncio.Future[None], list[tuple[Assignment, Result, list[Ended]]]] = {}  # by page
+        self._called_off: set[int] = set()  # cancelled since the last take was asked for, and not among what runs
         self._sizes: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._stopping = False
@@ -159,6 +160,8 @@ class Queue:
         for id in ids:
             if unit := self.running.get(id):
                 unit.let_go(id, unwanted=True)
+            else:  # word of it may come before the answer to the take that gave it to us
+                self._called_off.add(id)
 
     def _lose(self, ids: Iterable[int]) -> None:
         """Somebody else has them by now: what is done here will be refused."""
@@ -190,6 +193,7 @@ class Queue:
 
     async def _take(self, wants: Sequence[Want], room: int) -> list[Assignment]:
         horizon = self._horizon
+        self._called_off.clear()
         # Before the question: whatever is put meanwhile makes it hot again.
         horizon.hot.difference_update(want.queue for want in wants if not want.suspects)
         horizon.doubtful.difference_update(want.queue for want in wants if want.suspects)
@@ -258,6 +262,7 @@ class Queue:
             self._suspects += unit.tasks[0].suspect
             for task in unit.tasks:
                 self.running[task.id] = unit
+        self.cancel(self._called_off & self.running.keys())
         self._clerk.tell_started(units)
         return units
 
