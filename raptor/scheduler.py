@@ -88,7 +88,8 @@ class Scheduler(Turning):
             await asyncio.gather(keeping, return_exceptions=True)
             await tenure.resign()
         if is_lost:
-            self._lanes = Lanes(1)
+            # The old one has a check armed that never comes: whoever stands by is not stalled.
+            self._lanes, self._cycle = Lanes(1), self._new_cycle(self._workshop)
             self.runtime.events.emit("ownership_lost", scheduler=self._name)
         return not is_lost
 

@@ -46,6 +46,28 @@ async def test_a_scheduler_that_stands_still_is_killed_and_the_incident_is_in_th
     assert (line.verdict, line.reason) == ("failed", "stalled")
 
 
+class Waking(Stuck):
+    """One whose whole node stood still: it has had no turn yet when it is looked at first."""
+
+    looks = 0
+
+    @property
+    def is_stalled(self) -> bool:
+        self.looks += 1
+        return self.looks == 1
+
+
+async def test_a_scheduler_whose_whole_node_stood_still_has_a_turn_before_it_counts_as_stalled(clock: Clock) -> None:
+    runtime, store = Runtime(clock, log=False), MemoryStore()
+    waking = await runtime.start(Waking, name="scheduler:main")
+    assert waking is not None
+    await runtime.start(Janitor, lambda: store, Retention(age_s=3600.0, keep=10), lambda: [waking])
+    await clock.sleep(5.0)
+    assert isinstance(waking.actor, Waking)
+    assert waking.actor.looks > 2
+    assert await store.slots("scheduler:main", since=0, until=clock.now() + 1) == []
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="found by /proc")
 async def test_what_a_killed_node_left_running_is_ended_before_its_service_runs_again(system_clock: Clock) -> None:
     """A command outlives a node that is killed with -9: there must never be two copies of it."""
