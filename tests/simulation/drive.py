@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,19 +101,19 @@ class Drive:
                 async with self._defining:
                     try:
                         await self._define(
-                            one, name, lambda: one.start(name, interval if name not in self._defined else None)
+                            one, [name], lambda: one.start(name, interval if name not in self._defined else None)
                         )
                     except AlreadyRunning:
                         pass
                     if name not in self._defined:
-                        await self._define(one, name, lambda: one.schedule(name, services))
+                        await self._define(one, [name], lambda: one.schedule(name, services))
                         self._defined.add(name)
                     return
             except RaptorError:
                 await asyncio.sleep(1.0)
 
-    async def _define(self, one: Living, name: str, work: Any) -> None:
-        """A command that changes a scheduler: acknowledged, or of an unknown fate."""
+    async def _define(self, one: Living, names: Iterable[str], work: Any) -> None:
+        """A command that changes schedulers: acknowledged, or of an unknown fate."""
         world = self.world
         at = world.at
         try:
@@ -120,12 +121,15 @@ class Drive:
         except (AlreadyRunning, ValueError):
             raise
         except (Gone, RaptorError):
-            world.commands.append(Command(what="define", at=at, definition=self._definition(name)))
+            self._note(names, at, None)
             raise
-        world.commands.append(Command(what="define", at=at, acked=world.at, definition=self._definition(name)))
+        self._note(names, at, world.at)
 
-    def _definition(self, name: str) -> Any:
-        return self.world.image._tables["definitions"].get(name)  # pyright: ignore[reportPrivateUsage]
+    def _note(self, names: Iterable[str], at: float, acked: float | None) -> None:
+        definitions: Any = self.world.image._tables["definitions"]  # pyright: ignore[reportPrivateUsage]
+        self.world.commands += [
+            Command(what="define", at=at, acked=acked, definition=definitions.get(name)) for name in names
+        ]
 
     # Asking
 
@@ -208,13 +212,18 @@ class Drive:
         one = rng.choice(world.up)
         service = rng.choice(self.scenario.schedulers[name][1])
         kind = rng.choice(("pause", "resume", "pause_service", "resume_service", "remove", "add", "stop", "start"))
+        names = self._listing(service) if kind.endswith("_service") else [name]
         try:
             async with self._defining:
-                await self._define(one, name, lambda: self._changed(one, kind, name, service))
+                await self._define(one, names, lambda: self._changed(one, kind, name, service))
                 if kind in ("stop", "start"):
                     self._wanted[name] = kind == "start"
         except (Gone, RaptorError):
             pass
+
+    def _listing(self, service: str) -> list[str]:
+        """A service is paused and resumed wherever it is listed."""
+        return [name for name, (_, services) in self.scenario.schedulers.items() if service in services]
 
     async def _changed(self, one: Living, kind: str, name: str, service: str) -> Any:
         match kind:
