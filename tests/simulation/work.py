@@ -76,8 +76,8 @@ class Work:
             case _:
                 return Script(kind, takes_s)
 
-    def write(self, what: Any, living: Living, ctx: Context) -> None:
-        """A line of the ledger."""
+    def write(self, what: Any, living: Living, ctx: Context, pid: int | None = None) -> None:
+        """A line of the ledger, by the process of the node or one of the service's own."""
         world, task = self._world, ctx.task
         line = Line(
             what=what,
@@ -88,6 +88,7 @@ class Work:
             scheduler=ctx.scheduler,
             attempt=ctx.attempt,
             life=living.number,
+            pid=living.pid if pid is None else pid,
             planned=ctx.planned,
             at=world.at,
             wall=living.clock.now(),
