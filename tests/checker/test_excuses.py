@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from raptor.testing.checker import Fault, History, Life, check
+from raptor.testing.checker import Bounds, Declared, Dump, Fault, History, Life, Line, check
 from tests.checker.test_tasks import FAILURE, KILLED, LINES, SOUND, TASKS, line
 
 replace = msgspec.structs.replace
@@ -35,14 +35,32 @@ def with_end(late_s: float) -> History:
     )
 
 
+def with_first_slot(planned: float) -> History:
+    """A service that passes over what it missed runs in a life that began at 2.0000004."""
+    line = Line(what="start", run="1", service="s", scheduler="main", life=1, planned=planned, at=2.1)
+    return History(
+        services=(Declared(name="s", missed="skip", every_s=10.0),),
+        lives=(Life(life=0, at=0.5, ended=1.0), Life(life=1, at=2.0000004)),
+        lines=(line, replace(line, what="end", at=2.2)),
+        dump=Dump(at=2.5),
+        bounds=Bounds(),
+    )
+
+
 @pytest.mark.parametrize(
     ("sound", "bad", "told"),
     [
         (with_child(1), with_child(99), "a try that failed, and its run says nothing"),
         (with_child(99, silent=True), with_child(1, silent=True), "a try that failed, and its run says nothing"),
         (with_end(1.0), with_end(0.1), "run 1 lapsed, and life 0 was not disturbed"),
+        (with_first_slot(2.0), with_first_slot(1.999999), "when nobody was there"),
     ],
-    ids=["its own process was killed", "one that had said nothing was killed", "its end was not recorded yet"],
+    ids=[
+        "its own process was killed",
+        "one that had said nothing was killed",
+        "its end was not recorded yet",
+        "a slot is of the microsecond in which its life began",
+    ],
 )
 def test_an_excuse_holds_for_its_reason_and_no_further(sound: History, bad: History, told: str) -> None:
     assert check(sound) == []

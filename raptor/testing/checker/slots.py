@@ -119,7 +119,8 @@ def _unwanted(facts: Facts, name: str, runs: Sequence[Execution]) -> Iterator[Vi
         at, is_open = run.start.planned, before is not None and before.what != "end"  # what failed is tried again
         began = next((life.at for life in facts.history.lives if life.life == run.start.life), at)
         was_there = any(life.at <= at and (life.ended is None or life.ended >= at) for life in facts.history.lives)
-        if run.start.scheduler is not None and not is_open and at < began and not was_there:
+        # A slot stands on a whole microsecond: the last one before the moment at which a life first looks.
+        if run.start.scheduler is not None and not is_open and at <= began - MOMENT_S and not was_there:
             yield Violation("extra", name, f"run {run.start.run} for {at}, when nobody was there")
         before = run
 
