@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from raptor.testing.checker import Bounds, Declared, Dump, Fault, History, Life, Line, check
+from raptor.rows import Definition, Scheduled
+from raptor.service import Overlap
+from raptor.testing.checker import Bounds, Command, Declared, Dump, Fault, History, Life, Line, check
 from tests.checker.test_tasks import FAILURE, KILLED, LINES, SOUND, TASKS, line
 
 replace = msgspec.structs.replace
@@ -47,6 +49,30 @@ def with_first_slot(planned: float) -> History:
     )
 
 
+def with_wait(overlap: Overlap) -> History:
+    """Two slots of a pass while another scheduler runs what stands on the list with it."""
+
+    def define(name: str, *services: str) -> Command:
+        listed = tuple(Scheduled(name=service) for service in services)
+        return Command(
+            what="define", at=0.0, acked=0.0, definition=Definition(name=name, services=listed, should_run=True)
+        )
+
+    def ran(service: str, scheduler: str, planned: float, at: float, until: float) -> list[Line]:
+        line = Line(what="start", run=f"{service}{at}", service=service, scheduler=scheduler, planned=planned, at=at)
+        return [line, replace(line, what="end", at=until)]
+
+    lines = [*ran("a", "main", 10.0, 10.0, 10.1), *ran("b", "beat", 12.0, 12.0, 37.0), *ran("a", "main", 30.0, 37.1, 38)]
+    return History(
+        services=(Declared(name="a", every_s=10.0), Declared(name="b", every_s=60.0, overlap=overlap)),
+        lives=(Life(life=0, at=0.0),),
+        commands=(define("main", "a", "b"), define("beat", "b")),
+        lines=tuple(lines),
+        dump=Dump(at=39.0),
+        bounds=Bounds(recover_s=1.0),
+    )
+
+
 @pytest.mark.parametrize(
     ("sound", "bad", "told"),
     [
@@ -54,12 +80,14 @@ def with_first_slot(planned: float) -> History:
         (with_child(99, silent=True), with_child(1, silent=True), "a try that failed, and its run says nothing"),
         (with_end(1.0), with_end(0.1), "run 1 lapsed, and life 0 was not disturbed"),
         (with_first_slot(2.0), with_first_slot(1.999999), "when nobody was there"),
+        (with_wait("queue"), with_wait("skip"), "due at 20.0, and no run began until 21.0"),
     ],
     ids=[
         "its own process was killed",
         "one that had said nothing was killed",
         "its end was not recorded yet",
         "a slot is of the microsecond in which its life began",
+        "its scheduler waits for another's run",
     ],
 )
 def test_an_excuse_holds_for_its_reason_and_no_further(sound: History, bad: History, told: str) -> None:

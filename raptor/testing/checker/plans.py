@@ -159,8 +159,13 @@ class Plans:
         return spans
 
     def _busy(self, scheduler: str) -> Iterator[Span]:
+        """Its own runs, and those for whose end its cycle waits: overlap="queue" means that, whoever runs it."""
         for run in self.facts.of_scheduler.get(scheduler, ()):
             yield self.span(run)
+        for name, schedulers in self._listed_by.items():
+            if scheduler in schedulers and self.facts.declared(name).overlap == "queue":
+                others = (run for run in self.facts.of_service.get(name, ()) if run.start.scheduler != scheduler)
+                yield from map(self.span, others)
 
     def _own(self, plan: Plan) -> Iterator[Span]:
         """Its own runs, by hand as well, and the waits after those that failed."""
