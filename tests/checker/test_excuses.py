@@ -73,6 +73,19 @@ def with_wait(overlap: Overlap) -> History:
     )
 
 
+def with_outage(until: float) -> History:
+    """A service that passes over what it missed, and never ran."""
+    listed = Definition(name="main", services=(Scheduled(name="s"),), should_run=True)
+    return History(
+        services=(Declared(name="s", missed="skip", every_s=10.0),),
+        lives=(Life(life=0, at=0.0),),
+        faults=(Fault(what="outage", at=9.0, until=until),),
+        commands=(Command(what="define", at=0.0, acked=0.0, definition=listed),),
+        dump=Dump(at=30.0),
+        bounds=Bounds(recover_s=1.0),
+    )
+
+
 @pytest.mark.parametrize(
     ("sound", "bad", "told"),
     [
@@ -81,6 +94,7 @@ def with_wait(overlap: Overlap) -> History:
         (with_end(1.0), with_end(0.1), "run 1 lapsed, and life 0 was not disturbed"),
         (with_first_slot(2.0), with_first_slot(1.999999), "when nobody was there"),
         (with_wait("queue"), with_wait("skip"), "due at 20.0, and no run began until 21.0"),
+        (with_outage(22.0), with_outage(12.0), "missed: s: no run from 0.0 to 30.0"),
     ],
     ids=[
         "its own process was killed",
@@ -88,6 +102,7 @@ def with_wait(overlap: Overlap) -> History:
         "its end was not recorded yet",
         "a slot is of the microsecond in which its life began",
         "its scheduler waits for another's run",
+        "its slots came in an outage, and it passes over them",
     ],
 )
 def test_an_excuse_holds_for_its_reason_and_no_further(sound: History, bad: History, told: str) -> None:

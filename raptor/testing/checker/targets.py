@@ -95,7 +95,7 @@ def _late(
             text = f"run {run.start.run} for {run.start.planned} began {run.start.at - due} s after its time"
             yield Violation("late", plan.service.name, text)
     if plan.every_s is not None and not within:
-        due = plan.since + plan.every_s
+        due = _demanded(plans, plan, plan.since, plan.since + plan.every_s)
         if plans.deadline(plan, due) < plan.until and plan.every_s == plans.longest(plan.service.name):
             yield Violation("missed", plan.service.name, f"no run from {plan.since} to {plan.until}")
 
@@ -106,15 +106,19 @@ def _gaps(plans: Plans, plan: Plan, within: Sequence[Execution]) -> Iterator[Vio
     for run, following in pairwise([*within, None]):
         assert run is not None
         span = plans.span(run)
-        due = span.until + plan.every_s + plans.slack(plan)
-        since = run.start.at
-        while (
-            plan.service.missed == "skip" and due < plan.until and plans.is_disturbed(since, plans.deadline(plan, due))
-        ):
-            since, due = due, plans.deadline(plan, due) + plan.every_s  # it may pass over that one
+        due = _demanded(plans, plan, run.start.at, span.until + plan.every_s + plans.slack(plan))
         deadline = plans.deadline(plan, due)
         if following is None and deadline < plan.until:
             yield Violation("missed", plan.service.name, f"no run from {span.until} to {plan.until}")
         elif following is not None and following.start.at > deadline + MOMENT_S:
             text = f"run {following.start.run} began {following.start.at - span.until} s after the one before"
             yield Violation("late", plan.service.name, text)
+
+
+def _demanded(plans: Plans, plan: Plan, since: float, due: float) -> float:
+    """The first slot from `due` on that has to run: one that passes over what it missed may pass over a disturbed one."""
+    assert plan.every_s is not None
+    while plan.service.missed == "skip" and due < plan.until and plans.is_disturbed(since, plans.deadline(plan, due)):
+        since = plans.deadline(plan, due)
+        due = since + plan.every_s
+    return due
