@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -14,6 +16,8 @@ replace = msgspec.structs.replace
 FAILED_TRY = replace(
     SOUND.dump, tasks=tuple(replace(task, history=(FAILURE,)) if task is KILLED else task for task in TASKS)
 )
+
+NEVER_RAN = "missed: s: no run from 0.0 to 30.0"
 
 
 def with_child(pid: int, *, silent: bool = False) -> History:
@@ -73,11 +77,11 @@ def with_wait(overlap: Overlap) -> History:
     )
 
 
-def with_outage(until: float) -> History:
-    """A service that passes over what it missed, and never ran."""
+def with_outage(until: float, **options: Any) -> History:
+    """A service that never ran."""
     listed = Definition(name="main", services=(Scheduled(name="s"),), should_run=True)
     return History(
-        services=(Declared(name="s", missed="skip", every_s=10.0),),
+        services=(Declared(name="s", every_s=10.0, **options),),
         lives=(Life(life=0, at=0.0),),
         faults=(Fault(what="outage", at=9.0, until=until),),
         commands=(Command(what="define", at=0.0, acked=0.0, definition=listed),),
@@ -94,7 +98,9 @@ def with_outage(until: float) -> History:
         (with_end(1.0), with_end(0.1), "run 1 lapsed, and life 0 was not disturbed"),
         (with_first_slot(2.0), with_first_slot(1.999999), "when nobody was there"),
         (with_wait("queue"), with_wait("skip"), "due at 20.0, and no run began until 21.0"),
-        (with_outage(22.0), with_outage(12.0), "missed: s: no run from 0.0 to 30.0"),
+        (with_outage(22.0, missed="skip"), with_outage(12.0, missed="skip"), NEVER_RAN),
+        (with_outage(22.0, on_crash="skip"), with_outage(12.0, on_crash="skip"), NEVER_RAN),
+        (with_outage(22.0, missed="skip"), with_outage(22.0), NEVER_RAN),
     ],
     ids=[
         "its own process was killed",
@@ -103,6 +109,8 @@ def with_outage(until: float) -> History:
         "a slot is of the microsecond in which its life began",
         "its scheduler waits for another's run",
         "its slots came in an outage, and it passes over them",
+        "it may have begun before a crash, and is not repeated",
+        "what is to run after an outage has to",
     ],
 )
 def test_an_excuse_holds_for_its_reason_and_no_further(sound: History, bad: History, told: str) -> None:

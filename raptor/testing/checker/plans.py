@@ -51,6 +51,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             self.every_s is None or self.service.anchor == "grid" or (self.service.anchor == "slot" and not self.beat_s)
         )
 
+    @property
+    def may_pass(self) -> bool:
+        """Whether a slot that is disturbed may end without a run: as missed, or since it may have begun before a crash."""
+        return self.service.missed == "skip" or self.service.on_crash == "skip"
+
     def holds(self, at: float) -> bool:
         return self.since <= at <= self.until
 

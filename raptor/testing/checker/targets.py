@@ -67,8 +67,7 @@ def _is_excused(plans: Plans, plan: Plan, span: Span) -> bool:
     runs = plans.facts.of_service.get(plan.service.name, [])
     if span.since <= plan.since and not (runs and runs[0].start.at < plan.since):
         return True  # whoever was told of it may have been killed before the first look at it
-    may_pass = plan.service.missed == "skip" or plan.service.on_crash == "skip"
-    return may_pass and plans.is_disturbed(span.since, span.until)
+    return plan.may_pass and plans.is_disturbed(span.since, span.until)
 
 
 def _slots(plan: Plan, within: Sequence[Execution]) -> Sequence[float]:
@@ -116,9 +115,9 @@ def _gaps(plans: Plans, plan: Plan, within: Sequence[Execution]) -> Iterator[Vio
 
 
 def _demanded(plans: Plans, plan: Plan, since: float, due: float) -> float:
-    """The first slot from `due` on that has to run: one that passes over what it missed may pass over a disturbed one."""
+    """The first slot from `due` on that has to run: of a disturbed one that may be the next."""
     assert plan.every_s is not None
-    while plan.service.missed == "skip" and due < plan.until and plans.is_disturbed(since, plans.deadline(plan, due)):
+    while plan.may_pass and due < plan.until and plans.is_disturbed(since, plans.deadline(plan, due)):
         since = plans.deadline(plan, due)
         due = since + plan.every_s
     return due
