@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,21 +97,23 @@ class Drive:
 
     async def _begin(self, one: Living, name: str, interval: str | None, services: tuple[str, ...]) -> None:
         """What its operator asks of a node that was started."""
-        while one.ended is None and (name not in self._defined or (self.world.shared and self._wanted[name])):
+        while one.ended is None:
             try:
                 async with self._defining:
-                    try:
-                        await self._define(
-                            one, [name], lambda: one.start(name, interval if name not in self._defined else None)
-                        )
-                    except AlreadyRunning:
-                        pass
-                    if name not in self._defined:
-                        await self._define(one, [name], lambda: one.schedule(name, services))
-                        self._defined.add(name)
-                    return
+                    await self._start(one, name, interval, services)
+                return
             except RaptorError:
                 await asyncio.sleep(1.0)
+
+    async def _start(self, one: Living, name: str, interval: str | None, services: tuple[str, ...]) -> None:
+        is_new = name not in self._defined
+        if not is_new and not (self.world.shared and self._wanted[name]):
+            return  # on files it comes back by itself, and what somebody stopped stays so
+        with suppress(AlreadyRunning):
+            await self._define(one, [name], lambda: one.start(name, interval if is_new else None))
+        if is_new:
+            await self._define(one, [name], lambda: one.schedule(name, services))
+            self._defined.add(name)
 
     async def _define(self, one: Living, names: Iterable[str], work: Any) -> None:
         """A command that changes schedulers: acknowledged, or of an unknown fate."""
