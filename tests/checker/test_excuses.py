@@ -9,6 +9,7 @@ import pytest
 
 from raptor.rows import Definition, Scheduled
 from raptor.service import Overlap
+from raptor.task import Slot
 from raptor.testing.checker import Bounds, Command, Declared, Dump, Fault, History, Life, Line, check
 from tests.checker.test_tasks import FAILURE, KILLED, LINES, SOUND, TASKS, line
 
@@ -66,12 +67,12 @@ def with_wait(overlap: Overlap) -> History:
         line = Line(what="start", run=f"{service}{at}", service=service, scheduler=scheduler, planned=planned, at=at)
         return [line, replace(line, what="end", at=until)]
 
-    lines = [*ran("a", "main", 10.0, 10.0, 10.1), *ran("b", "beat", 12.0, 12.0, 37.0), *ran("a", "main", 30.0, 37.1, 38)]
+    before, after = ran("a", "main", 10.0, 10.0, 10.1), ran("a", "main", 30.0, 37.1, 38.0)
     return History(
         services=(Declared(name="a", every_s=10.0), Declared(name="b", every_s=60.0, overlap=overlap)),
         lives=(Life(life=0, at=0.0),),
         commands=(define("main", "a", "b"), define("beat", "b")),
-        lines=tuple(lines),
+        lines=(*before, *ran("b", "beat", 12.0, 12.0, 37.0), *after),
         dump=Dump(at=39.0),
         bounds=Bounds(recover_s=1.0),
     )
@@ -90,6 +91,22 @@ def with_outage(until: float, **options: Any) -> History:
     )
 
 
+def with_crash(at: float) -> History:
+    """The clock is an hour ahead. A life that closed a slot was killed, and the next planned by its own look."""
+    listed = Definition(name="main", services=(Scheduled(name="s"),), paused=True, should_run=True)
+    passed = Slot(
+        service="s", planned=3620.0, last=3620.0, verdict="skipped", reason="paused", scheduler="main", recorded=3621.0
+    )
+    return History(
+        services=(Declared(name="s", every_s=10.0, anchor="end"),),
+        lives=(Life(life=0, at=0.0, ended=at, killed=True), Life(life=1, at=23.0)),
+        faults=(Fault(what="step", at=1.0, by=3600.0),),
+        commands=(Command(what="define", at=0.0, acked=0.0, definition=listed),),
+        dump=Dump(at=35.0, slots=(passed, replace(passed, planned=3633.0, last=3633.0, recorded=3634.0))),
+        bounds=Bounds(recover_s=1.0),
+    )
+
+
 @pytest.mark.parametrize(
     ("sound", "bad", "told"),
     [
@@ -101,6 +118,7 @@ def with_outage(until: float, **options: Any) -> History:
         (with_outage(22.0, missed="skip"), with_outage(12.0, missed="skip"), NEVER_RAN),
         (with_outage(22.0, on_crash="skip"), with_outage(12.0, on_crash="skip"), NEVER_RAN),
         (with_outage(22.0, missed="skip"), with_outage(22.0), NEVER_RAN),
+        (with_crash(22.0), with_crash(20.0), "comes 3633.0, and should between 3630.0 and 3631.0"),
     ],
     ids=[
         "its own process was killed",
@@ -111,6 +129,7 @@ def with_outage(until: float, **options: Any) -> History:
         "its slots came in an outage, and it passes over them",
         "it may have begun before a crash, and is not repeated",
         "what is to run after an outage has to",
+        "its life was killed before its next slot was planned, by a clock that was set",
     ],
 )
 def test_an_excuse_holds_for_its_reason_and_no_further(sound: History, bad: History, told: str) -> None:

@@ -156,7 +156,7 @@ def _hole(
     if wrong:
         yield Violation("unaccounted", before.service, wrong)
     earliest, latest = _following(timing, has_beat, before, by_run, ends)
-    if before.run is None and not facts.is_stepped and facts.is_killed(before.recorded, by):
+    if before.run is None and facts.is_killed(before.recorded, by):
         latest = math.inf  # a crash between the line and the row: the next life counts from its own check
     if not earliest - MOMENT_S <= planned <= latest + MOMENT_S:
         text = f"after {before.last} ({before.verdict}) comes {planned}, and should between {earliest} and {latest}"

@@ -144,8 +144,8 @@ class Facts:
         return life in self.lives and (ended := self.lives[life].ended) is not None and ended <= by
 
     def is_killed(self, since: float, until: float) -> bool:
-        """Whether some life was killed in that time."""
-        return any(fault.what == "kill" and since <= fault.at <= until for fault in self.faults)
+        """Whether some life was killed in that time, by the wall clock."""
+        return any(fault.what == "kill" and since <= self.wall(fault.at) <= until for fault in self.faults)
 
     def is_apart(self, execution: Execution) -> bool:
         """Whether it may have had a process of its own."""

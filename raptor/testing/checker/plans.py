@@ -53,7 +53,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def may_pass(self) -> bool:
-        """Whether a slot that is disturbed may end without a run: as missed, or since it may have begun before a crash."""
+        """Whether a disturbed slot may end without a run: as missed, or since it may have begun before a crash."""
         return self.service.missed == "skip" or self.service.on_crash == "skip"
 
     def holds(self, at: float) -> bool:
