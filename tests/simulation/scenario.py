@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from msgspec.structs import replace
-
 from raptor.service import OnCrash, Service
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -74,9 +72,6 @@ def drawn(seed: int, name: str | None = None) -> Scenario:
     common = rng.choice((0, 0, 1, 3))  # services that both schedulers run
     schedulers: dict[str, tuple[str | None, tuple[str, ...]]] = {"main": (None, tuple(names[: half + common]))}
     schedulers["beat"] = (rng.choice(("30s", "1m") if dense else ("5m", "10m", "30m")), tuple(names[half:]))
-    # Known, and not mended (docs/reliability.md): of two schedulers the other may repeat what is not to be repeated.
-    both = schedulers["main"][1][half:]
-    services = [replace(one, on_crash="rerun") if one.name in both else one for one in services]
     return Scenario(
         name=name,
         services=[*services, *_task_services()],
