@@ -406,11 +406,11 @@ class Cycle:
         states = await self._journal.durably(lambda: self._timetable.store.load("scheduler_state"))
         others = (state for name, state in states.items() if name != self._name)
         for run in [state.current_run for state in others if isinstance(state, SchedulerState)]:
-            if run is None or run.service != service.name or service.name in self._timetable.claims:
-                continue
             row = self._timetable.row(service.name)
-            found = None if row is not None and row.last_run_id == run.id else self._skipped(service, "interrupted", run)
-            if found is not None:
+            is_over = row is not None and run is not None and row.last_run_id == run.id
+            if run is None or run.service != service.name or is_over or service.name in self._timetable.claims:
+                continue
+            if (found := self._skipped(service, "interrupted", run)) is not None:
                 await self._note(found)
 
     async def _pass_over(self, service: Service, reason: str) -> tuple[Slot, ...]:

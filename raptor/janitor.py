@@ -30,7 +30,7 @@ class Janitor(Actor):
         self._schedulers = schedulers
         self._swept = -1
         self._idle = 0
-        self._stalled: list[Ref] = []  # at the last look
+        self._overdue: dict[Ref, float] = {}  # checks, at the last look
         self.send_after(SWEEP_S, "sweep")
         self.send_after(self.look_s, "look")
 
@@ -75,10 +75,10 @@ class Janitor(Actor):
     async def _look(self) -> None:
         """A scheduler that stands still is killed, which restarts it; the incident is a line of the ledger.
 
-        At the second look: where the whole node stood still, or its clock was set, nobody has had a turn at the first.
+        It is one whose check two looks find: where the whole node stood still nobody has had a turn at the first.
         """
-        before, self._stalled = self._stalled, [ref for ref in self._schedulers() if _is_stalled(ref)]
-        for ref in [ref for ref in self._stalled if ref in before]:
+        before, self._overdue = self._overdue, {ref: at for ref in self._schedulers() if (at := _overdue(ref))}
+        for ref in [ref for ref, at in self._overdue.items() if before.get(ref) == at]:
             now = self.runtime.clock.now()
             self.runtime.events.emit("scheduler_stalled", scheduler=ref.name)
             ref.kill()
@@ -87,6 +87,6 @@ class Janitor(Actor):
             await self._try(self._store().record([line], ()))
 
 
-def _is_stalled(ref: Ref) -> bool:
+def _overdue(ref: Ref) -> float | None:
     actor = ref.actor
-    return isinstance(actor, Scheduler) and actor.is_stalled
+    return actor.overdue if isinstance(actor, Scheduler) else None

@@ -156,10 +156,11 @@ class Scheduler(Turning):
         }
 
     @property
-    def is_stalled(self) -> bool:
+    def overdue(self) -> float | None:
         """An armed check that is long past, while nothing runs."""
         at = self._cycle.next_check
-        return self._cycle.state is None and at is not None and self.runtime.clock.now() - at > STALL_S
+        is_late = self._cycle.state is None and at is not None and self.runtime.clock.now() - at > STALL_S
+        return at if is_late else None
 
 
 def _is_shared(workshop: Workshop, scheduler: str, service: str) -> bool:

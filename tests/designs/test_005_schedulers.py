@@ -172,7 +172,7 @@ async def test_one_that_stands_by_after_it_lost_its_scheduler_is_not_stalled(man
     ref = one.runtime.whereis("scheduler:main")
     assert ref is not None
     assert isinstance(ref.actor, Scheduler)
-    assert not ref.actor.is_stalled
+    assert ref.actor.overdue is None
 
 
 async def test_a_write_that_comes_before_the_loss_is_noticed_is_refused_too(many: ManyWorld) -> None:

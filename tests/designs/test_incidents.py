@@ -31,8 +31,8 @@ class Stuck(Scheduler):
         pass
 
     @property
-    def is_stalled(self) -> bool:
-        return True
+    def overdue(self) -> float | None:
+        return 1.0
 
 
 async def test_a_scheduler_that_stands_still_is_killed_and_the_incident_is_in_the_ledger(clock: Clock) -> None:
@@ -47,14 +47,14 @@ async def test_a_scheduler_that_stands_still_is_killed_and_the_incident_is_in_th
 
 
 class Waking(Stuck):
-    """One whose whole node stood still: it has had no turn yet when it is looked at first."""
+    """One whose whole node stands still again and again: it has had no turn yet when somebody looks."""
 
     looks = 0
 
     @property
-    def is_stalled(self) -> bool:
+    def overdue(self) -> float | None:
         self.looks += 1
-        return self.looks == 1
+        return float(self.looks)
 
 
 async def test_a_scheduler_whose_whole_node_stood_still_has_a_turn_before_it_counts_as_stalled(clock: Clock) -> None:
