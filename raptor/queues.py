@@ -28,12 +28,11 @@ from raptor.runners import Desk
 from raptor.runners.functions import name_of
 from raptor.service import Service
 from raptor.settlement import CANCELLED, is_late, plan_of
-from raptor.state.base import Bell, Query, Taken, Want
+from raptor.state.base import Bell, Taken, Want
 from raptor.tally import Tally, Turn
 from raptor.task import Again, Dead, Ended, Outcome, Result, Skipped, Task, Verdict
 from raptor.workshop import Workshop
 
-CHILDREN = 1000  # of a task that repeats: the newest, among which its successor is looked for
 QUEUE = attrgetter("queue")
 GIVEN_BACK = Result(outcome=Outcome.INTERRUPTED, info="it never started")
 
@@ -229,14 +228,14 @@ class Queue:
         batches: dict[tuple[object, ...], list[tuple[Task, Any]]] = {}
         ended: list[Ended] = []
         for task in tasks:
+            if task.timing is not None:
+                task = await self._clerk.once_repeated(task)
             service = catalogue.get(task.service)
             fate, value = _look(task, service, now)
             if fate is not None:
                 ended.append((task, *fate, False))
                 continue
             assert service is not None
-            if task.timing is not None and task.previous is not None:
-                task = await self._once_repeated(task)
             if service.batch is not None and task.attempts == 0 and not task.suspect:
                 batches.setdefault((task.queue, task.service, task.timeout_s), []).append((task, value))
             else:
@@ -265,13 +264,6 @@ class Queue:
         self.cancel(self._called_off & self.running.keys())
         self._clerk.tell_started(units)
         return units
-
-    async def _once_repeated(self, task: Task) -> Task:
-        """One that was revived has its next already: it repeats no more."""
-        query = Query(parent=task.id, service=task.service, newest=True, limit=CHILDREN)
-        children = await self._clerk.durably(lambda: self._store.find(query))
-        repeated = any(child.timing == task.timing for child in children)
-        return msgspec.structs.replace(task, timing=None) if repeated else task
 
     def _unit(self, service: Service, tasks: tuple[Task, ...], values: tuple[Any, ...]) -> Assignment:
         if tasks[0].timeout_s is not None:

@@ -9,9 +9,9 @@ import pytest
 
 from raptor.rows import Definition, Scheduled
 from raptor.service import Overlap
-from raptor.task import Slot
+from raptor.task import Slot, State
 from raptor.testing.checker import Bounds, Command, Declared, Dump, Fault, History, Life, Line, check
-from tests.checker.test_tasks import FAILURE, KILLED, LINES, SOUND, TASKS, line
+from tests.checker.test_tasks import CANCEL, FAILURE, KILLED, LINES, REPEATED, SOUND, TASKS, line
 
 replace = msgspec.structs.replace
 FAILED_TRY = replace(
@@ -107,6 +107,14 @@ def with_crash(at: float) -> History:
     )
 
 
+def with_series(revived: int) -> History:
+    """Task 4, which repeats and has its successor, is cancelled; a task was revived at 2.6."""
+    commands = (Command(what="revive", at=2.6, acked=2.6, task=revived), replace(CANCEL, at=2.7, acked=2.8, task=4))
+    cancelled = replace(REPEATED, state=State.CANCELLED, reason="cancelled", fence=2, ended=2.8)
+    tasks = tuple(cancelled if task is REPEATED else task for task in TASKS)
+    return replace(SOUND, commands=(*SOUND.commands, *commands), dump=replace(SOUND.dump, tasks=tasks), images=())
+
+
 @pytest.mark.parametrize(
     ("sound", "bad", "told"),
     [
@@ -119,6 +127,7 @@ def with_crash(at: float) -> History:
         (with_outage(22.0, on_crash="skip"), with_outage(12.0, on_crash="skip"), NEVER_RAN),
         (with_outage(22.0, missed="skip"), with_outage(22.0), NEVER_RAN),
         (with_crash(22.0), with_crash(20.0), "comes 3633.0, and should between 3630.0 and 3631.0"),
+        (with_series(revived=4), with_series(revived=1), "task 4: it is cancelled and has 1 successors"),
     ],
     ids=[
         "its own process was killed",
@@ -130,6 +139,7 @@ def with_crash(at: float) -> History:
         "it may have begun before a crash, and is not repeated",
         "what is to run after an outage has to",
         "its life was killed before its next slot was planned, by a clock that was set",
+        "it had ended before, and has its successor from then",
     ],
 )
 def test_an_excuse_holds_for_its_reason_and_no_further(sound: History, bad: History, told: str) -> None:
