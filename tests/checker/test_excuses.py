@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from raptor.rows import Definition, Scheduled
+from raptor.rows import Definition, Scheduled, ServiceTiming
 from raptor.service import Overlap
 from raptor.task import Slot, State
 from raptor.testing.checker import Bounds, Command, Declared, Dump, Fault, History, Life, Line, check
+from raptor.testing.checker.history import What
 from tests.checker.test_tasks import CANCEL, FAILURE, KILLED, LINES, REPEATED, SOUND, TASKS, line
 
 replace = msgspec.structs.replace
@@ -115,6 +116,64 @@ def with_series(revived: int) -> History:
     return replace(SOUND, commands=(*SOUND.commands, *commands), dump=replace(SOUND.dump, tasks=tasks), images=())
 
 
+def with_unmoved_row(at: float, *, paused: bool = True) -> History:
+    """A life that closed a slot was killed, and its row still plans it."""
+    listed = Definition(name="main", services=(Scheduled(name="s"),), paused=True, should_run=True)
+    passed = Slot(
+        service="s", planned=20.0, last=20.0, verdict="skipped", reason="paused", scheduler="main", recorded=21.0
+    )
+    resumed = Command(what="define", at=22.0, acked=22.0, definition=replace(listed, paused=paused))
+    return History(
+        services=(Declared(name="s", every_s=60.0),),
+        lives=(Life(life=0, at=0.0, ended=at, killed=True), Life(life=1, at=21.9)),
+        commands=(Command(what="define", at=0.0, acked=0.0, definition=listed), resumed),
+        dump=Dump(at=23.0, slots=(passed,), timing={"s": ServiceTiming(next_due=20.0)}, definitions={"main": listed}),
+        bounds=Bounds(),
+    )
+
+
+def with_late_start(frozen: int) -> History:
+    """Life 0 begins the slot of 10 in the middle of the run of life 1 for that of 20, after somebody stood still."""
+
+    def ran(what: What, run: str, life: int, planned: float, at: float) -> Line:
+        return Line(what=what, run=run, service="s", scheduler="main", life=life, planned=planned, at=at)
+
+    listed = Definition(name="main", services=(Scheduled(name="s"),), should_run=True)
+    done = Slot(
+        service="s", planned=20.0, last=20.0, verdict="done", reason="", scheduler="main", run="b", recorded=22.0
+    )
+    return History(
+        services=(Declared(name="s", every_s=10.0, on_crash="skip"),),
+        lives=(Life(life=0, at=0.0), Life(life=1, at=0.0)),
+        faults=(Fault(what="freeze", at=9.0, until=21.0, life=frozen),),
+        commands=(Command(what="define", at=0.0, acked=0.0, definition=listed),),
+        lines=(
+            ran("start", "b", 1, 20.0, 20.0),
+            ran("start", "a", 0, 10.0, 21.5),
+            ran("cut", "a", 0, 10.0, 21.6),
+            ran("end", "b", 1, 20.0, 22.0),
+        ),
+        dump=Dump(at=22.5, slots=(done,)),
+        bounds=Bounds(shared=True, recover_s=60.0),
+    )
+
+
+def with_step(at: float) -> History:
+    """The slots of an interval are a second off from one line to the next, and the clock was set by that."""
+    listed = Definition(name="main", services=(Scheduled(name="s"),), paused=True, should_run=True)
+    passed = Slot(
+        service="s", planned=20.0, last=20.0, verdict="skipped", reason="paused", scheduler="main", recorded=20.0
+    )
+    return History(
+        services=(Declared(name="s", every_s=10.0),),
+        lives=(Life(life=0, at=0.0),),
+        faults=(Fault(what="step", at=at, by=1.0),),
+        commands=(Command(what="define", at=0.0, acked=0.0, definition=listed),),
+        dump=Dump(at=100.0, slots=(passed, replace(passed, planned=31.0, last=31.0, recorded=31.0))),
+        bounds=Bounds(recover_s=1.0, run_s=40.0),
+    )
+
+
 @pytest.mark.parametrize(
     ("sound", "bad", "told"),
     [
@@ -127,6 +186,11 @@ def with_series(revived: int) -> History:
         (with_outage(22.0, on_crash="skip"), with_outage(12.0, on_crash="skip"), NEVER_RAN),
         (with_outage(22.0, missed="skip"), with_outage(22.0), NEVER_RAN),
         (with_crash(22.0), with_crash(20.0), "comes 3633.0, and should between 3630.0 and 3631.0"),
+        (with_step(70.0), with_step(72.0), "comes 31.0, and should between 30.0 and 30.0"),
+        (with_unmoved_row(21.5), with_unmoved_row(20.5), "20.0 is planned, and 20.0 to 20.0 was skipped"),
+        (with_unmoved_row(21.5), with_unmoved_row(21.5, paused=False), "20.0 is planned, and 20.0 to 20.0 was skipped"),
+        (with_late_start(frozen=0), with_late_start(frozen=2), "which ended when a had begun"),
+        (with_late_start(frozen=0), with_late_start(frozen=2), "for 10.0, less than an interval after 20.0"),
         (with_series(revived=4), with_series(revived=1), "task 4: it is cancelled and has 1 successors"),
     ],
     ids=[
@@ -139,6 +203,11 @@ def with_series(revived: int) -> History:
         "it may have begun before a crash, and is not repeated",
         "what is to run after an outage has to",
         "its life was killed before its next slot was planned, by a clock that was set",
+        "the clock was set before the line was written, in the cycle of its check",
+        "its life was killed between the line and the row",
+        "nobody has looked since",
+        "a node that stood still takes nothing from the one that ran meanwhile",
+        "a node that stood still begins a slot that others have passed",
         "it had ended before, and has its successor from then",
     ],
 )

@@ -174,10 +174,8 @@ class Drive:
         return order
 
     async def _put(self, order: dict[str, Any]) -> None:
-        world = self.world
-        while not world.up:
-            await asyncio.sleep(1.0)
-        one, at = self._rng.choice(world.up), world.at
+        world, off_s = self.world, order.pop("off_s", None)
+        one, at = await self._somebody(), world.at
         due = None if "step" in self.plan.troubles else rounded(one.clock.now() + order.get("in_", 0.0))
         command = Command(what="put", at=at, service=order["service"], due=due)
         try:
@@ -189,10 +187,19 @@ class Drive:
         from msgspec.structs import replace
 
         world.commands.append(replace(command, acked=world.at, task=handle.id, new=handle.new))
+        if off_s is not None:
+            await asyncio.sleep(off_s)
+            await self._move("cancel", handle.id)
+
+    async def _somebody(self) -> Living:
+        """A node to ask, once there is one."""
+        while not self.world.up:
+            await asyncio.sleep(1.0)
+        return self._rng.choice(self.world.up)
 
     async def _move(self, kind: str, id: int) -> None:
         world = self.world
-        one, at = self._rng.choice(world.up), world.at
+        one, at = await self._somebody(), world.at
         what: Any = "cancel" if kind == "cancel" else "revive"
         try:
             answer = await world.ask(one, lambda: one.call(kind, ids=[id]))

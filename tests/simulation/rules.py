@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from raptor.rows import SchedulerState, ServiceTiming
+from raptor.task import State
 
 if TYPE_CHECKING:
     from raptor.testing.checker.history import Line
@@ -27,6 +28,7 @@ class Rules:
         self._tasks: dict[int, int] = {}  # the fence of the last run that began
         self._taking: dict[int, int] = {}  # the fence of the last take
         self._settled: set[tuple[int, int]] = set()
+        self._unwanted: set[int] = set()  # tasks that were cancelled while they ran
         self.owners: dict[int, str] = {}  # of tasks that are taken
 
     # Writes
@@ -57,6 +59,10 @@ class Rules:
                 for move in args[0]:
                     if move.id not in answer:
                         self._settle(move.id, move.fence)
+            case "cancel":
+                self._unwanted.update(id for id, state in answer.items() if state is State.TAKEN)
+            case "revive":
+                self._unwanted.difference_update(answer)
             case "extend":
                 for hold in args[0]:
                     if hold.id not in answer.stale:
@@ -82,6 +88,8 @@ class Rules:
     def _taken(self, owner: str, answer: Any) -> None:
         for task in answer.tasks:
             self._taking[task.id] = task.fence
+            if task.id in self._unwanted:
+                self._world.violated(f"task {task.id}: it was cancelled while it ran, and was given out again")
             self.owners[task.id] = owner
         held = sum(one == owner for one in self.owners.values())
         if held > self._world.lanes:

@@ -93,6 +93,11 @@ class Facts:
             [*(self.end_of(fault) for fault in self.faults), *(life.at for life in lives)], default=-math.inf
         )
 
+    @property
+    def cycle_s(self) -> float:
+        """How much later than it says a line may be written: it bears the time of its check, and others run before."""
+        return self.bounds.run_s * len(self.history.services)
+
     def declared(self, service: str) -> Declared:
         return self.services.get(service) or Declared(name=service)
 
