@@ -289,8 +289,8 @@ class Drive:
 
     def _step(self, step_s: float) -> None:
         world = self.world
+        world.rules.stepped(world.wall_at_zero + world.loop.now_s)
         world.wall_at_zero += step_s
-        world.rules.stepped_at = world.loop.now_s
         world.faults.append(Fault(what="step", at=world.at, by=step_s))
         for one in world.lives:
             if one.ended is None:
