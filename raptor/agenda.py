@@ -98,12 +98,16 @@ class Agenda:
         return self.check
 
     def take_up(self, slot: float, up_since: float | None, now: float) -> None:
-        """The check of an earlier process, judged as of its own time: nobody was away when its slots were found due."""
+        """The check of an earlier process, judged as of its own time: nobody was away when its slots were found due.
+
+        One from the future, after the clock was set back, is of now: it would give out slots that are yet to come.
+        """
+        at = min(slot, reached(now))
         self.check = Check(
             scheduler=self.definition.name,
-            at=slot,
+            at=at,
             now=now,
-            up_since=slot if up_since is None else up_since,
+            up_since=at if up_since is None else min(up_since, at),
             exact=self.definition.interval_s is None,
         )
 
@@ -122,8 +126,8 @@ class Agenda:
         self.unclamped = True
         self._tick, self._up_since = rounded(self._tick + step), rounded(self._up_since + step)
         if self.check is not None:
-            at, up_since = rounded(self.check.at + step), rounded(self.check.up_since + step)
-            self.check = msgspec.structs.replace(self.check, at=at, up_since=up_since)
+            times = {name: rounded(getattr(self.check, name) + step) for name in ("at", "now", "up_since")}
+            self.check = msgspec.structs.replace(self.check, **times)
 
     # What stands on the list
 

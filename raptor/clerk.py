@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from raptor.assignment import Assignment
 from raptor.clock import Clock
 from raptor.durably import Durably
@@ -13,8 +15,11 @@ from raptor.errors import NotWritten
 from raptor.events import Events
 from raptor.faults import point
 from raptor.settlement import move
+from raptor.state.base import Query
 from raptor.task import Ended, Move, Outcome, Result, Run, Task
 from raptor.workshop import Workshop
+
+CHILDREN = 1000  # of a task that repeats: the newest, among which its successor is looked for
 
 
 class Page(NamedTuple):
@@ -61,6 +66,15 @@ class Clerk:
         """Wait until what could not be recorded is: whoever takes more before that has more than the lanes hold."""
         while self._late:
             await asyncio.wait(self._late)
+
+    async def once_repeated(self, task: Task) -> Task:
+        """One that was revived has its next already: it repeats no more, whatever becomes of it."""
+        if task.timing is None or task.previous is None:  # it has not come back
+            return task
+        query = Query(parent=task.id, service=task.service, newest=True, limit=CHILDREN)
+        children = await self.durably(lambda: self._store.find(query))
+        repeated = any(child.timing == task.timing for child in children)
+        return msgspec.structs.replace(task, timing=None) if repeated else task
 
     def tell_started(self, units: Iterable[Assignment]) -> None:
         if self._events.heard("task_started"):

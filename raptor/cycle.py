@@ -311,6 +311,8 @@ class Cycle:
             await self._ask(entry, check)  # it is remembered: from the look at the claim on nothing is waited for
         if name in self.definition.paused_services:
             return await self._passed(name, service, "paused")
+        if service.on_crash == "skip" and self._is_shared(name):
+            await self._forgo(service)
         held = self._timetable.claims.get(name)
         if held is not None and service.overlap == "queue":
             await self._wait_for_release(name)
@@ -396,16 +398,34 @@ class Cycle:
                 )
         return () if found is None else found.closed
 
+    async def _forgo(self, service: Service) -> None:
+        """Close the slot of a run that another scheduler began before a crash: it must not be repeated here either.
+
+        That one may come to it later, or never.
+        """
+        states = await self._journal.durably(lambda: self._timetable.store.load("scheduler_state"))
+        others = (state for name, state in states.items() if name != self._name)
+        for run in [state.current_run for state in others if isinstance(state, SchedulerState)]:
+            row = self._timetable.row(service.name)
+            is_over = row is not None and run is not None and row.last_run_id == run.id
+            if run is None or run.service != service.name or is_over or service.name in self._timetable.claims:
+                continue
+            if (found := self._skipped(service, "interrupted", run)) is not None:
+                await self._note(found)
+
     async def _pass_over(self, service: Service, reason: str) -> tuple[Slot, ...]:
         """Close the slot of a service without a run; -> the closed slots, for the cycle's journal."""
         found = self._skipped(service, reason)
         return found.closed if found is not None and await self._note(found) else ()
 
-    def _skipped(self, service: Service, reason: str) -> NotDue | None:
+    def _skipped(self, service: Service, reason: str, run: Run | None = None) -> NotDue | None:
+        """Its slots up to the check, or up to that of a run."""
         check, timing = self._agenda.check, self._agenda.timing_of_any(service)
         assert check is not None
         if timing is None:
             return None
+        if run is not None:
+            check = msgspec.structs.replace(check, at=run.planned)
         row = self._timetable.row(service.name)
         if row is None:
             row = ServiceTiming(next_due=check.at, interval_seconds=timing.every_s)

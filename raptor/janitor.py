@@ -30,6 +30,7 @@ class Janitor(Actor):
         self._schedulers = schedulers
         self._swept = -1
         self._idle = 0
+        self._overdue: dict[Ref, float] = {}  # checks, at the last look
         self.send_after(SWEEP_S, "sweep")
         self.send_after(self.look_s, "look")
 
@@ -72,13 +73,20 @@ class Janitor(Actor):
             self.runtime.events.emit("store_failing", scheduler="janitor", error=str(error))
 
     async def _look(self) -> None:
-        """A scheduler that stands still is killed, which restarts it; the incident is a line of the ledger."""
-        for ref in self._schedulers():
-            actor = ref.actor
-            if isinstance(actor, Scheduler) and actor.is_stalled:
-                now = self.runtime.clock.now()
-                self.runtime.events.emit("scheduler_stalled", scheduler=ref.name)
-                ref.kill()
-                name = ref.name or "scheduler"
-                line = Slot(service=name, planned=now, last=now, verdict="failed", reason="stalled", recorded=now)
-                await self._try(self._store().record([line], ()))
+        """A scheduler that stands still is killed, which restarts it; the incident is a line of the ledger.
+
+        It is one whose check two looks find: where the whole node stood still nobody has had a turn at the first.
+        """
+        before, self._overdue = self._overdue, {ref: at for ref in self._schedulers() if (at := _overdue(ref))}
+        for ref in [ref for ref, at in self._overdue.items() if before.get(ref) == at]:
+            now = self.runtime.clock.now()
+            self.runtime.events.emit("scheduler_stalled", scheduler=ref.name)
+            ref.kill()
+            name = ref.name or "scheduler"
+            line = Slot(service=name, planned=now, last=now, verdict="failed", reason="stalled", recorded=now)
+            await self._try(self._store().record([line], ()))
+
+
+def _overdue(ref: Ref) -> float | None:
+    actor = ref.actor
+    return actor.overdue if isinstance(actor, Scheduler) else None

@@ -132,8 +132,9 @@ class Leases:
     async def _bring_back(self, orphans: list[Task]) -> None:
         if orphans:
             await self._clock.offload(_end_leftovers, orphans)
+            lost = [await self._clerk.once_repeated(task) for task in orphans]
             now = self._clock.now()
-            await self._clerk.enter((task, LAPSED, self._verdict(task, now), True) for task in orphans)
+            await self._clerk.enter((task, LAPSED, self._verdict(task, now), True) for task in lost)
 
     def _verdict(self, task: Task, now: float) -> Verdict:
         if task.unwanted:

@@ -23,7 +23,7 @@ from raptor.config import Config
 from raptor.control import Control
 from raptor.current import CURRENT, Known
 from raptor.desk import Handle, Named, TaskDesk
-from raptor.errors import CallTimeout, NotRunning, NotWritten
+from raptor.errors import CallTimeout, NotRunning, NotWritten, RefusedState
 from raptor.events import Events
 from raptor.exits import Exit
 from raptor.hearing import Hearing
@@ -387,5 +387,5 @@ class Node(Verbs):
             if definition.should_run:
                 try:
                     await self.site.amend(definition.name, partial(msgspec.structs.replace, should_run=False))
-                except NotWritten:
+                except (NotWritten, RefusedState):
                     break  # the store cannot: to the next start this is an unclean end, which loses nothing

@@ -29,12 +29,11 @@ from raptor.runners import Desk
 from raptor.runners.functions import name_of
 from raptor.service import Service
 from raptor.settlement import CANCELLED, is_late, plan_of
-from raptor.state.base import Bell, Query, Taken, Want
+from raptor.state.base import Bell, Taken, Want
 from raptor.tally import Tally, Turn
 from raptor.task import Again, Dead, Ended, Outcome, Result, Skipped, Task, Verdict
 from raptor.workshop import Workshop
 
-CHILDREN = 1000  # of a task that repeats: the newest, among which its successor is looked for
 QUEUE = attrgetter("queue")
 GIVEN_BACK = Result(outcome=Outcome.INTERRUPTED, info="it never started")
 
@@ -58,6 +57,7 @@ class Queue:
         self._busy: Counter[str] = Counter()  # units that run, of each queue
         self._suspects = 0  # of them
         self._settling: dict[asyncio.Future[None], list[tuple[Assignment, Result, list[Ended]]]] = {}  # by page
+        self._called_off: set[int] = set()  # cancelled since the last take was asked for, and not among what runs
         self._sizes: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._stopping = False
@@ -160,6 +160,8 @@ class Queue:
         for id in ids:
             if unit := self.running.get(id):
                 unit.let_go(id, unwanted=True)
+            else:  # word of it may come before the answer to the take that gave it to us
+                self._called_off.add(id)
 
     def _lose(self, ids: Iterable[int]) -> None:
         """Somebody else has them by now: what is done here will be refused."""
@@ -191,6 +193,7 @@ class Queue:
 
     async def _take(self, wants: Sequence[Want], room: int) -> list[Assignment]:
         horizon = self._horizon
+        self._called_off.clear()
         # Before the question: whatever is put meanwhile makes it hot again.
         horizon.hot.difference_update(want.queue for want in wants if not want.suspects)
         horizon.doubtful.difference_update(want.queue for want in wants if want.suspects)
@@ -226,14 +229,14 @@ class Queue:
         batches: dict[tuple[object, ...], list[tuple[Task, Any]]] = {}
         ended: list[Ended] = []
         for task in tasks:
+            if task.timing is not None:
+                task = await self._clerk.once_repeated(task)
             service = catalogue.get(task.service)
             fate, value = _look(task, service, now)
             if fate is not None:
                 ended.append((task, *fate, False))
                 continue
             assert service is not None
-            if task.timing is not None and task.previous is not None:
-                task = await self._once_repeated(task)
             if service.batch is not None and task.attempts == 0 and not task.suspect:
                 batches.setdefault((task.queue, task.service, task.timeout_s), []).append((task, value))
             else:
@@ -259,15 +262,9 @@ class Queue:
             self._suspects += unit.tasks[0].suspect
             for task in unit.tasks:
                 self.running[task.id] = unit
+        self.cancel(self._called_off & self.running.keys())
         self._clerk.tell_started(units)
         return units
-
-    async def _once_repeated(self, task: Task) -> Task:
-        """One that was revived has its next already: it repeats no more."""
-        query = Query(parent=task.id, service=task.service, newest=True, limit=CHILDREN)
-        children = await self._clerk.durably(lambda: self._store.find(query))
-        repeated = any(child.timing == task.timing for child in children)
-        return msgspec.structs.replace(task, timing=None) if repeated else task
 
     def _unit(self, service: Service, tasks: tuple[Task, ...], values: tuple[Any, ...]) -> Assignment:
         first = tasks[0]

@@ -88,7 +88,8 @@ class Scheduler(Turning):
             await asyncio.gather(keeping, return_exceptions=True)
             await tenure.resign()
         if is_lost:
-            self._lanes = Lanes(1)
+            # The old one has a check armed that never comes: whoever stands by is not stalled.
+            self._lanes, self._cycle = Lanes(1), self._new_cycle(self._workshop)
             self.runtime.events.emit("ownership_lost", scheduler=self._name)
         return not is_lost
 
@@ -155,10 +156,11 @@ class Scheduler(Turning):
         }
 
     @property
-    def is_stalled(self) -> bool:
+    def overdue(self) -> float | None:
         """An armed check that is long past, while nothing runs."""
         at = self._cycle.next_check
-        return self._cycle.state is None and at is not None and self.runtime.clock.now() - at > STALL_S
+        is_late = self._cycle.state is None and at is not None and self.runtime.clock.now() - at > STALL_S
+        return at if is_late else None
 
 
 def _is_shared(workshop: Workshop, scheduler: str, service: str) -> bool:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
-from raptor.testing.checker import Fault, History, Life, check
-from tests.checker.test_tasks import FAILURE, KILLED, LINES, SOUND, TASKS, line
+from raptor.rows import Definition, Scheduled, ServiceTiming
+from raptor.service import Overlap
+from raptor.task import Slot, State
+from raptor.testing.checker import Bounds, Command, Declared, Dump, Fault, History, Life, Line, check
+from raptor.testing.checker.history import What
+from tests.checker.test_tasks import CANCEL, FAILURE, KILLED, LINES, REPEATED, SOUND, TASKS, line
 
 replace = msgspec.structs.replace
 FAILED_TRY = replace(
     SOUND.dump, tasks=tuple(replace(task, history=(FAILURE,)) if task is KILLED else task for task in TASKS)
 )
+
+NEVER_RAN = "missed: s: no run from 0.0 to 30.0"
 
 
 def with_child(pid: int, *, silent: bool = False) -> History:
@@ -35,14 +43,173 @@ def with_end(late_s: float) -> History:
     )
 
 
+def with_first_slot(planned: float) -> History:
+    """A service that passes over what it missed runs in a life that began at 2.0000004."""
+    line = Line(what="start", run="1", service="s", scheduler="main", life=1, planned=planned, at=2.1)
+    return History(
+        services=(Declared(name="s", missed="skip", every_s=10.0),),
+        lives=(Life(life=0, at=0.5, ended=1.0), Life(life=1, at=2.0000004)),
+        lines=(line, replace(line, what="end", at=2.2)),
+        dump=Dump(at=2.5),
+        bounds=Bounds(),
+    )
+
+
+def with_wait(overlap: Overlap) -> History:
+    """Two slots of a pass while another scheduler runs what stands on the list with it."""
+
+    def define(name: str, *services: str) -> Command:
+        listed = tuple(Scheduled(name=service) for service in services)
+        return Command(
+            what="define", at=0.0, acked=0.0, definition=Definition(name=name, services=listed, should_run=True)
+        )
+
+    def ran(service: str, scheduler: str, planned: float, at: float, until: float) -> list[Line]:
+        line = Line(what="start", run=f"{service}{at}", service=service, scheduler=scheduler, planned=planned, at=at)
+        return [line, replace(line, what="end", at=until)]
+
+    before, after = ran("a", "main", 10.0, 10.0, 10.1), ran("a", "main", 30.0, 37.1, 38.0)
+    return History(
+        services=(Declared(name="a", every_s=10.0), Declared(name="b", every_s=60.0, overlap=overlap)),
+        lives=(Life(life=0, at=0.0),),
+        commands=(define("main", "a", "b"), define("beat", "b")),
+        lines=(*before, *ran("b", "beat", 12.0, 12.0, 37.0), *after),
+        dump=Dump(at=39.0),
+        bounds=Bounds(recover_s=1.0),
+    )
+
+
+def with_outage(until: float, **options: Any) -> History:
+    """A service that never ran."""
+    listed = Definition(name="main", services=(Scheduled(name="s"),), should_run=True)
+    return History(
+        services=(Declared(name="s", every_s=10.0, **options),),
+        lives=(Life(life=0, at=0.0),),
+        faults=(Fault(what="outage", at=9.0, until=until),),
+        commands=(Command(what="define", at=0.0, acked=0.0, definition=listed),),
+        dump=Dump(at=30.0),
+        bounds=Bounds(recover_s=1.0),
+    )
+
+
+def with_crash(at: float) -> History:
+    """The clock is an hour ahead. A life that closed a slot was killed, and the next planned by its own look."""
+    listed = Definition(name="main", services=(Scheduled(name="s"),), paused=True, should_run=True)
+    passed = Slot(
+        service="s", planned=3620.0, last=3620.0, verdict="skipped", reason="paused", scheduler="main", recorded=3621.0
+    )
+    return History(
+        services=(Declared(name="s", every_s=10.0, anchor="end"),),
+        lives=(Life(life=0, at=0.0, ended=at, killed=True), Life(life=1, at=23.0)),
+        faults=(Fault(what="step", at=1.0, by=3600.0),),
+        commands=(Command(what="define", at=0.0, acked=0.0, definition=listed),),
+        dump=Dump(at=35.0, slots=(passed, replace(passed, planned=3633.0, last=3633.0, recorded=3634.0))),
+        bounds=Bounds(recover_s=1.0),
+    )
+
+
+def with_series(revived: int) -> History:
+    """Task 4, which repeats and has its successor, is cancelled; a task was revived at 2.6."""
+    commands = (Command(what="revive", at=2.6, acked=2.6, task=revived), replace(CANCEL, at=2.7, acked=2.8, task=4))
+    cancelled = replace(REPEATED, state=State.CANCELLED, reason="cancelled", fence=2, ended=2.8)
+    tasks = tuple(cancelled if task is REPEATED else task for task in TASKS)
+    return replace(SOUND, commands=(*SOUND.commands, *commands), dump=replace(SOUND.dump, tasks=tasks), images=())
+
+
+def with_unmoved_row(at: float, *, paused: bool = True) -> History:
+    """A life that closed a slot was killed, and its row still plans it."""
+    listed = Definition(name="main", services=(Scheduled(name="s"),), paused=True, should_run=True)
+    passed = Slot(
+        service="s", planned=20.0, last=20.0, verdict="skipped", reason="paused", scheduler="main", recorded=21.0
+    )
+    resumed = Command(what="define", at=22.0, acked=22.0, definition=replace(listed, paused=paused))
+    return History(
+        services=(Declared(name="s", every_s=60.0),),
+        lives=(Life(life=0, at=0.0, ended=at, killed=True), Life(life=1, at=21.9)),
+        commands=(Command(what="define", at=0.0, acked=0.0, definition=listed), resumed),
+        dump=Dump(at=23.0, slots=(passed,), timing={"s": ServiceTiming(next_due=20.0)}, definitions={"main": listed}),
+        bounds=Bounds(),
+    )
+
+
+def with_late_start(frozen: int) -> History:
+    """Life 0 begins the slot of 10 in the middle of the run of life 1 for that of 20, after somebody stood still."""
+
+    def ran(what: What, run: str, life: int, planned: float, at: float) -> Line:
+        return Line(what=what, run=run, service="s", scheduler="main", life=life, planned=planned, at=at)
+
+    listed = Definition(name="main", services=(Scheduled(name="s"),), should_run=True)
+    done = Slot(
+        service="s", planned=20.0, last=20.0, verdict="done", reason="", scheduler="main", run="b", recorded=22.0
+    )
+    return History(
+        services=(Declared(name="s", every_s=10.0, on_crash="skip"),),
+        lives=(Life(life=0, at=0.0), Life(life=1, at=0.0)),
+        faults=(Fault(what="freeze", at=9.0, until=21.0, life=frozen),),
+        commands=(Command(what="define", at=0.0, acked=0.0, definition=listed),),
+        lines=(
+            ran("start", "b", 1, 20.0, 20.0),
+            ran("start", "a", 0, 10.0, 21.5),
+            ran("cut", "a", 0, 10.0, 21.6),
+            ran("end", "b", 1, 20.0, 22.0),
+        ),
+        dump=Dump(at=22.5, slots=(done,)),
+        bounds=Bounds(shared=True, recover_s=60.0),
+    )
+
+
+def with_step(at: float) -> History:
+    """The slots of an interval are a second off from one line to the next, and the clock was set by that."""
+    listed = Definition(name="main", services=(Scheduled(name="s"),), paused=True, should_run=True)
+    passed = Slot(
+        service="s", planned=20.0, last=20.0, verdict="skipped", reason="paused", scheduler="main", recorded=20.0
+    )
+    return History(
+        services=(Declared(name="s", every_s=10.0),),
+        lives=(Life(life=0, at=0.0),),
+        faults=(Fault(what="step", at=at, by=1.0),),
+        commands=(Command(what="define", at=0.0, acked=0.0, definition=listed),),
+        dump=Dump(at=100.0, slots=(passed, replace(passed, planned=31.0, last=31.0, recorded=31.0))),
+        bounds=Bounds(recover_s=1.0, run_s=40.0),
+    )
+
+
 @pytest.mark.parametrize(
     ("sound", "bad", "told"),
     [
         (with_child(1), with_child(99), "a try that failed, and its run says nothing"),
         (with_child(99, silent=True), with_child(1, silent=True), "a try that failed, and its run says nothing"),
         (with_end(1.0), with_end(0.1), "run 1 lapsed, and life 0 was not disturbed"),
+        (with_first_slot(2.0), with_first_slot(1.999999), "when nobody was there"),
+        (with_wait("queue"), with_wait("skip"), "due at 20.0, and no run began until 21.0"),
+        (with_outage(22.0, missed="skip"), with_outage(12.0, missed="skip"), NEVER_RAN),
+        (with_outage(22.0, on_crash="skip"), with_outage(12.0, on_crash="skip"), NEVER_RAN),
+        (with_outage(22.0, missed="skip"), with_outage(22.0), NEVER_RAN),
+        (with_crash(22.0), with_crash(20.0), "comes 3633.0, and should between 3630.0 and 3631.0"),
+        (with_step(70.0), with_step(72.0), "comes 31.0, and should between 30.0 and 30.0"),
+        (with_unmoved_row(21.5), with_unmoved_row(20.5), "20.0 is planned, and 20.0 to 20.0 was skipped"),
+        (with_unmoved_row(21.5), with_unmoved_row(21.5, paused=False), "20.0 is planned, and 20.0 to 20.0 was skipped"),
+        (with_late_start(frozen=0), with_late_start(frozen=2), "which ended when a had begun"),
+        (with_late_start(frozen=0), with_late_start(frozen=2), "for 10.0, less than an interval after 20.0"),
+        (with_series(revived=4), with_series(revived=1), "task 4: it is cancelled and has 1 successors"),
     ],
-    ids=["its own process was killed", "one that had said nothing was killed", "its end was not recorded yet"],
+    ids=[
+        "its own process was killed",
+        "one that had said nothing was killed",
+        "its end was not recorded yet",
+        "a slot is of the microsecond in which its life began",
+        "its scheduler waits for another's run",
+        "its slots came in an outage, and it passes over them",
+        "it may have begun before a crash, and is not repeated",
+        "what is to run after an outage has to",
+        "its life was killed before its next slot was planned, by a clock that was set",
+        "the clock was set before the line was written, in the cycle of its check",
+        "its life was killed between the line and the row",
+        "nobody has looked since",
+        "a node that stood still takes nothing from the one that ran meanwhile",
+        "a node that stood still begins a slot that others have passed",
+        "it had ended before, and has its successor from then",
+    ],
 )
 def test_an_excuse_holds_for_its_reason_and_no_further(sound: History, bad: History, told: str) -> None:
     assert check(sound) == []

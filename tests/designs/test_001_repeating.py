@@ -145,6 +145,34 @@ async def test_a_revived_repetition_does_not_double_the_series(queues: QueueWorl
     assert queues.times() == [0, 60, 3600, 7200, 10800]
 
 
+async def test_a_revived_repetition_that_a_crash_ends_does_not_double_the_series(queues: QueueWorld) -> None:
+    queues.service(takes=lambda _: 100.0 if queues.counts["work"] == 2 else 0.0, on_crash="skip")
+    node = await queues.boot()
+    first = await node.put("work", every="1h")
+    await queues.until(60)
+    await node.call("retry", ids=[first.id])
+    await queues.until(90)
+    await queues.crash()
+    await queues.boot()
+    await queues.until(3.5 * HOUR)
+    assert (await queues.task(first.id)).reason == "interrupted"
+    assert queues.times() == [0, 60, 3600, 7200, 10800]
+
+
+async def test_a_revived_repetition_that_expires_does_not_double_the_series(queues: QueueWorld) -> None:
+    queues.service()
+    node = await queues.boot()
+    first = await node.put("work", every="1h", active="5m")
+    await queues.until(60)
+    await queues.crash()
+    await queues.image.revive([first.id], now=queues.clock.now())
+    await queues.until(600)
+    await queues.boot()
+    await queues.until(3.5 * HOUR)
+    assert (await queues.task(first.id)).reason == "expired"
+    assert queues.times() == [0, 3600, 7200, 10800]
+
+
 async def test_a_key_goes_along_with_the_series(queues: QueueWorld) -> None:
     queues.service()
     node = await queues.boot()

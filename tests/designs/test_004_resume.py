@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from raptor.clock import VirtualClock
 from raptor.exits import Exit
@@ -305,3 +306,21 @@ async def test_an_orderly_stop_takes_back_a_service_that_was_only_about_to_start
     state = await world.state()
     assert state is not None
     assert (state.services_queue, state.current_run) == (("b",), None)
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+async def test_what_is_not_repeated_after_a_crash_is_not_repeated_by_another_scheduler_either(
+    world: World, comes_back: bool
+) -> None:
+    world.service("once", takes=10.0, every_s=60.0, on_crash="skip")
+    await world.start("once", interval="auto")
+    await world.until(5)
+    await world.node.start("second", "auto")
+    await world.node.schedule("second", ["once"])
+    await world.crash()
+    if not comes_back:
+        await world.image.save([("definitions", "main", replace(await world.definition(), should_run=False))])
+    await world.boot()
+    await world.until(80)
+    assert world.times("once") == [0, 60]
+    assert await world.verdicts("once") == [(0, "skipped", "interrupted", 1), (60, "done", "", 1)]

@@ -218,6 +218,29 @@ async def test_a_clock_that_is_set_while_a_service_runs_does_not_disturb_it_or_t
     assert world.runs("a")[1].start - step == pytest.approx(TEN + 30 * MINUTE)
 
 
+async def test_a_clock_that_is_set_forward_while_a_service_runs_invents_no_slots_behind_it(world: World) -> None:
+    for name, takes in (("a", 100), ("b", 0)):
+        world.service(name, takes=takes, every_s=10 * MINUTE, anchor="grid")
+    await world.start(interval="auto")
+    await world.clock.sleep(10 * MINUTE + 50)  # in the second cycle, while a runs
+    world.clock.step(HOUR)
+    await world.clock.sleep(20 * MINUTE)
+    assert {verdict for _, verdict, _, _ in await world.verdicts("b")} == {"done"}
+
+
+async def test_a_cycle_that_is_resumed_after_the_clock_was_set_back_gives_out_no_slot_to_come(world: World) -> None:
+    world.service("a", takes=100, every_s=10 * MINUTE)
+    world.service("b", every_s=10 * MINUTE)
+    await world.start(interval="auto")
+    await world.until(50)
+    await world.crash()
+    world.clock.step(-HOUR)  # while nobody watched
+    await world.boot()
+    await world.clock.sleep(30 * MINUTE)
+    assert len(world.runs("b")) == 3
+    assert all(line.planned <= line.start for line in world.lines)
+
+
 @pytest.mark.parametrize(
     "timing",
     [

@@ -9,7 +9,7 @@ import pytest
 from raptor.commands import exit_code
 from raptor.errors import AlreadyRunning, CallTimeout, NotRunning, NotWritten
 from raptor.rows import LEASE_S, ServiceTiming
-from raptor.state.base import BEAT_S, Query
+from raptor.state.base import BEAT_S, Query, Taken
 from raptor.task import State
 from tests.designs.branch import TEN
 from tests.designs.many_world import ManyWorld
@@ -150,6 +150,24 @@ async def test_a_running_task_is_cancelled_from_anywhere(many: ManyWorld) -> Non
     await many.until(5.1)
     (task,) = await many.image.find(Query())
     assert task.state is State.CANCELLED
+
+
+async def test_a_task_that_is_cancelled_before_its_node_hears_that_it_has_it_never_begins(many: ManyWorld) -> None:
+    many.service("work")
+    one: Any = await many.boot("one")
+
+    async def take_slowly(*args: Any, **kwargs: Any) -> Taken:
+        taken = await many.image.take(*args, **kwargs)
+        await many.clock.sleep(10.0)
+        return taken
+
+    one.door.take = take_slowly
+    placed = await many.elsewhere("put", service="work")
+    await many.until(5)
+    assert (await many.elsewhere("cancel", ids=[placed["id"]]))["ending"] == [placed["id"]]
+    await many.until(20)
+    (task,) = await many.image.find(Query())
+    assert (task.state, many.lines) == (State.CANCELLED, [])
 
 
 async def test_the_end_of_a_task_is_waited_for_wherever_it_runs(many: ManyWorld) -> None:

@@ -10,6 +10,7 @@ import pytest
 from raptor.errors import NotWritten
 from raptor.events import Events
 from raptor.rows import Definition, SchedulerState, ServiceTiming
+from raptor.scheduler import Scheduler
 from raptor.state.base import BEAT_S, Presence, Record
 from raptor.timetable import Timetable
 from tests.designs.many_world import ManyWorld, One
@@ -156,6 +157,22 @@ async def test_the_late_result_of_a_paused_owner_is_refused(many: ManyWorld) -> 
     (run,) = [run for run in await many.image.history("work") if run.outcome == "ok"]
     assert "two" in run.info
     assert one.root.alive
+
+
+async def test_one_that_stands_by_after_it_lost_its_scheduler_is_not_stalled(many: ManyWorld) -> None:
+    many.service("work")
+    one = await many.start("one", "work", interval="5m")
+    two = await many.start("two")
+    await many.until(10)
+    one.door.open.clear()
+    await many.until(90)
+    one.door.open.set()
+    await many.until(310)  # the check that it had armed before is long past
+    assert (await one.state(), await two.state()) == ("standby", "running")
+    ref = one.runtime.whereis("scheduler:main")
+    assert ref is not None
+    assert isinstance(ref.actor, Scheduler)
+    assert ref.actor.overdue is None
 
 
 async def test_a_write_that_comes_before_the_loss_is_noticed_is_refused_too(many: ManyWorld) -> None:

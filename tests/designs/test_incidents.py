@@ -31,8 +31,8 @@ class Stuck(Scheduler):
         pass
 
     @property
-    def is_stalled(self) -> bool:
-        return True
+    def overdue(self) -> float | None:
+        return 1.0
 
 
 async def test_a_scheduler_that_stands_still_is_killed_and_the_incident_is_in_the_ledger(clock: Clock) -> None:
@@ -44,6 +44,28 @@ async def test_a_scheduler_that_stands_still_is_killed_and_the_incident_is_in_th
     await clock.sleep(0)
     (line,) = await store.slots("scheduler:main", since=0, until=clock.now() + 1)
     assert (line.verdict, line.reason) == ("failed", "stalled")
+
+
+class Waking(Stuck):
+    """One whose whole node stands still again and again: it has had no turn yet when somebody looks."""
+
+    looks = 0
+
+    @property
+    def overdue(self) -> float | None:
+        self.looks += 1
+        return float(self.looks)
+
+
+async def test_a_scheduler_whose_whole_node_stood_still_has_a_turn_before_it_counts_as_stalled(clock: Clock) -> None:
+    runtime, store = Runtime(clock, log=False), MemoryStore()
+    waking = await runtime.start(Waking, name="scheduler:main")
+    assert waking is not None
+    await runtime.start(Janitor, lambda: store, Retention(age_s=3600.0, keep=10), lambda: [waking])
+    await clock.sleep(5.0)
+    assert isinstance(waking.actor, Waking)
+    assert waking.actor.looks > 2
+    assert await store.slots("scheduler:main", since=0, until=clock.now() + 1) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="found by /proc")

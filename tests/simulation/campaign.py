@@ -107,7 +107,7 @@ def singles(seed: int, names: Sequence[str] = scenario.SMALL, step: int = 1) -> 
         yield from _batches("singles", (crashed(seed, name, point) for point in points))
 
 
-def strikes(seed: int, names: Sequence[str] = scenario.SHARED, step: int = 1) -> Iterator[Batch]:
+def strikes(seed: int, names: Sequence[str] = scenario.STRUCK, step: int = 1) -> Iterator[Batch]:
     """Each other thing that may strike, at each point."""
     for name in names:
         points = range(1, length(name, seed) + 1, step)

@@ -28,7 +28,7 @@ class Case:
         return " ".join(words)
 
     def run(self, lines: list[str] | None = None) -> Verdict:
-        if self.scenario in scenario.SMALL:
+        if self.scenario in (*scenario.SMALL, *scenario.STRUCK):
             rng = random.Random(f"small {self.seed}")
             return simulate(self.seed, scenario.small(self.scenario), Plan(rng, strikes=self.strikes), lines=lines)
         drawn = scenario.drawn(self.seed, self.scenario)

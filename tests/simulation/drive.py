@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,24 +97,26 @@ class Drive:
 
     async def _begin(self, one: Living, name: str, interval: str | None, services: tuple[str, ...]) -> None:
         """What its operator asks of a node that was started."""
-        while one.ended is None and (name not in self._defined or (self.world.shared and self._wanted[name])):
+        while one.ended is None:
             try:
                 async with self._defining:
-                    try:
-                        await self._define(
-                            one, name, lambda: one.start(name, interval if name not in self._defined else None)
-                        )
-                    except AlreadyRunning:
-                        pass
-                    if name not in self._defined:
-                        await self._define(one, name, lambda: one.schedule(name, services))
-                        self._defined.add(name)
-                    return
+                    await self._start(one, name, interval, services)
+                return
             except RaptorError:
                 await asyncio.sleep(1.0)
 
-    async def _define(self, one: Living, name: str, work: Any) -> None:
-        """A command that changes a scheduler: acknowledged, or of an unknown fate."""
+    async def _start(self, one: Living, name: str, interval: str | None, services: tuple[str, ...]) -> None:
+        is_new = name not in self._defined
+        if not is_new and not (self.world.shared and self._wanted[name]):
+            return  # on files it comes back by itself, and what somebody stopped stays so
+        with suppress(AlreadyRunning):
+            await self._define(one, [name], lambda: one.start(name, interval if is_new else None))
+        if is_new:
+            await self._define(one, [name], lambda: one.schedule(name, services))
+            self._defined.add(name)
+
+    async def _define(self, one: Living, names: Iterable[str], work: Any) -> None:
+        """A command that changes schedulers: acknowledged, or of an unknown fate."""
         world = self.world
         at = world.at
         try:
@@ -120,12 +124,15 @@ class Drive:
         except (AlreadyRunning, ValueError):
             raise
         except (Gone, RaptorError):
-            world.commands.append(Command(what="define", at=at, definition=self._definition(name)))
+            self._note(names, at, None)
             raise
-        world.commands.append(Command(what="define", at=at, acked=world.at, definition=self._definition(name)))
+        self._note(names, at, world.at)
 
-    def _definition(self, name: str) -> Any:
-        return self.world.image._tables["definitions"].get(name)  # pyright: ignore[reportPrivateUsage]
+    def _note(self, names: Iterable[str], at: float, acked: float | None) -> None:
+        definitions: Any = self.world.image._tables["definitions"]  # pyright: ignore[reportPrivateUsage]
+        self.world.commands += [
+            Command(what="define", at=at, acked=acked, definition=definitions.get(name)) for name in names
+        ]
 
     # Asking
 
@@ -167,10 +174,8 @@ class Drive:
         return order
 
     async def _put(self, order: dict[str, Any]) -> None:
-        world = self.world
-        while not world.up:
-            await asyncio.sleep(1.0)
-        one, at = self._rng.choice(world.up), world.at
+        world, off_s = self.world, order.pop("off_s", None)
+        one, at = await self._somebody(), world.at
         due = None if "step" in self.plan.troubles else rounded(one.clock.now() + order.get("in_", 0.0))
         command = Command(what="put", at=at, service=order["service"], due=due)
         try:
@@ -182,10 +187,19 @@ class Drive:
         from msgspec.structs import replace
 
         world.commands.append(replace(command, acked=world.at, task=handle.id, new=handle.new))
+        if off_s is not None:
+            await asyncio.sleep(off_s)
+            await self._move("cancel", handle.id)
+
+    async def _somebody(self) -> Living:
+        """A node to ask, once there is one."""
+        while not self.world.up:
+            await asyncio.sleep(1.0)
+        return self._rng.choice(self.world.up)
 
     async def _move(self, kind: str, id: int) -> None:
         world = self.world
-        one, at = self._rng.choice(world.up), world.at
+        one, at = await self._somebody(), world.at
         what: Any = "cancel" if kind == "cancel" else "revive"
         try:
             answer = await world.ask(one, lambda: one.call(kind, ids=[id]))
@@ -208,13 +222,18 @@ class Drive:
         one = rng.choice(world.up)
         service = rng.choice(self.scenario.schedulers[name][1])
         kind = rng.choice(("pause", "resume", "pause_service", "resume_service", "remove", "add", "stop", "start"))
+        names = self._listing(service) if kind.endswith("_service") else [name]
         try:
             async with self._defining:
-                await self._define(one, name, lambda: self._changed(one, kind, name, service))
+                await self._define(one, names, lambda: self._changed(one, kind, name, service))
                 if kind in ("stop", "start"):
                     self._wanted[name] = kind == "start"
         except (Gone, RaptorError):
             pass
+
+    def _listing(self, service: str) -> list[str]:
+        """A service is paused and resumed wherever it is listed."""
+        return [name for name, (_, services) in self.scenario.schedulers.items() if service in services]
 
     async def _changed(self, one: Living, kind: str, name: str, service: str) -> Any:
         match kind:
@@ -270,8 +289,8 @@ class Drive:
 
     def _step(self, step_s: float) -> None:
         world = self.world
+        world.rules.stepped(world.wall_at_zero + world.loop.now_s)
         world.wall_at_zero += step_s
-        world.rules.stepped_at = world.loop.now_s
         world.faults.append(Fault(what="step", at=world.at, by=step_s))
         for one in world.lives:
             if one.ended is None:

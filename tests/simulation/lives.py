@@ -78,9 +78,10 @@ class LifeRunner(PythonRunner):
         living.scripts[context.run_id] = script
         if script.kind != "kill":
             return await super().run(service, context, log)
-        living.world.work.write("start", living, context)
+        pid = living.world.new_pid()
+        living.world.work.write("start", living, context, pid)
         await living.clock.sleep(script.takes_s)
-        living.world.lost_child(living)
+        living.world.lost_child(living, pid)
         return KILLED
 
 
@@ -104,6 +105,7 @@ class Living(Node):
         self.world = world
         self.place = place
         self.number = number
+        self.pid = world.new_pid()
         self.process = Process(f"{place}#{number}", number)
         self.began = world.loop.now_s
         self.ended: float | None = None

@@ -21,7 +21,7 @@ PRIVATE_TROUBLES = ("crash", "freeze", "outage", "restart", "step")
 WORKS = ("fail", "hang", "kill", "long")
 """What a run of a service may do, other than end well and soon."""
 
-STRUCK_S = 45.0
+STRUCK_S = 75.0
 """How long a strike that does not kill holds: longer than a lease."""
 
 RARE = {"broken": 0.1, "crash_before": 0.2, "crash_after": 0.2}

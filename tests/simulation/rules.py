@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from raptor.rows import SchedulerState, ServiceTiming
+from raptor.task import State
 
 if TYPE_CHECKING:
     from raptor.testing.checker.history import Line
@@ -18,7 +19,8 @@ LONG_S = 300.0  # from the taking of something to its start, at the most
 
 class Rules:
     def __init__(self, world: World) -> None:
-        self.stepped_at = -LONG_S  # when the wall clock was last set
+        self._stepped_at = -LONG_S  # when the wall clock was last set
+        self._shown = 0.0  # the latest that it has shown before that
         self._world = world
         self._fences: dict[str, tuple[int, str]] = {}  # of rights: the highest, and whose it was
         self._cycles: dict[str, tuple[str, ...]] = {}  # what each began with
@@ -27,6 +29,7 @@ class Rules:
         self._tasks: dict[int, int] = {}  # the fence of the last run that began
         self._taking: dict[int, int] = {}  # the fence of the last take
         self._settled: set[tuple[int, int]] = set()
+        self._unwanted: set[int] = set()  # tasks that were cancelled while they ran
         self.owners: dict[int, str] = {}  # of tasks that are taken
 
     # Writes
@@ -57,6 +60,10 @@ class Rules:
                 for move in args[0]:
                     if move.id not in answer:
                         self._settle(move.id, move.fence)
+            case "cancel":
+                self._unwanted.update(id for id, state in answer.items() if state is State.TAKEN)
+            case "revive":
+                self._unwanted.difference_update(answer)
             case "extend":
                 for hold in args[0]:
                     if hold.id not in answer.stale:
@@ -82,6 +89,8 @@ class Rules:
     def _taken(self, owner: str, answer: Any) -> None:
         for task in answer.tasks:
             self._taking[task.id] = task.fence
+            if task.id in self._unwanted:
+                self._world.violated(f"task {task.id}: it was cancelled while it ran, and was given out again")
             self.owners[task.id] = owner
         held = sum(one == owner for one in self.owners.values())
         if held > self._world.lanes:
@@ -116,12 +125,18 @@ class Rules:
 
     # Runs
 
+    def stepped(self, wall: float) -> None:
+        """The wall clock, which shows that, is set."""
+        self._stepped_at = self._world.loop.now_s
+        self._shown = max(self._shown, wall)
+
     def started(self, living: Living, line: Line) -> None:
         if line.run in self._runs:
             self._world.violated(f"run {line.run} of {line.service} began twice")
         self._runs.add(line.run)
-        taken_in_time = self._world.loop.now_s - self.stepped_at < LONG_S
-        if line.wall is not None and line.planned > line.wall and not taken_in_time:
+        taken_in_time = self._world.loop.now_s - self._stepped_at < LONG_S
+        tried_again = line.task is None and line.attempt > 1 and line.planned <= self._shown
+        if line.wall is not None and line.planned > line.wall and not taken_in_time and not tried_again:
             self._world.violated(f"run {line.run} of {line.service} began {line.planned - line.wall} s early")
         if line.run in self._recorded:
             self._world.violated(f"run {line.run} of {line.service} began after its result was recorded")

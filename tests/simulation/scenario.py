@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from msgspec.structs import replace
-
 from raptor.service import OnCrash, Service
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -28,7 +26,7 @@ class Scenario:
     slice_s: float = 30.0  # how often somebody who waits looks at the wall clock
     changes: bool = True  # commands that change schedulers too
     tasks: tuple[str, ...] = ("post", "call", "batch")  # services that are put
-    puts: tuple[dict[str, object], ...] = field(default=())  # at the start
+    puts: tuple[dict[str, object], ...] = field(default=())  # at the start; `off_s`: cancelled so much later
 
 
 def _many(rng: random.Random, count: int, shortest_s: float) -> list[Service]:
@@ -74,9 +72,6 @@ def drawn(seed: int, name: str | None = None) -> Scenario:
     common = rng.choice((0, 0, 1, 3))  # services that both schedulers run
     schedulers: dict[str, tuple[str | None, tuple[str, ...]]] = {"main": (None, tuple(names[: half + common]))}
     schedulers["beat"] = (rng.choice(("30s", "1m") if dense else ("5m", "10m", "30m")), tuple(names[half:]))
-    # Known, and not mended (docs/reliability.md): of two schedulers the other may repeat what is not to be repeated.
-    both = schedulers["main"][1][half:]
-    services = [replace(one, on_crash="rerun") if one.name in both else one for one in services]
     return Scenario(
         name=name,
         services=[*services, *_task_services()],
@@ -128,9 +123,14 @@ def small(name: str) -> Scenario:
             few = {"main": (None, ("a", "x"))}
             both["hours"] = 4.0 / 3600
             return Scenario(name, services, few, nodes=2, shared=True, puts=puts[1:4], **both)  # type: ignore[arg-type]
+        case "lasting":  # what runs is taken over while its node stands still, or cancelled while it hears nothing
+            services = [Service(name="lasting"), Service(name="flaky")]
+            orders = ({"service": "lasting"}, {"service": "flaky", "in_": 1.0, "off_s": 2.0})
+            both["hours"] = 4.0 / 3600
+            return Scenario(name, services, {}, nodes=2, shared=True, puts=orders, **both)  # type: ignore[arg-type]
         case _:
             raise ValueError(f"there is no small scenario {name!r}")
 
 
 SMALL = ("cycles", "tasks", "common", "shared", "common_shared")
-SHARED = ("shared", "common_shared")
+STRUCK = ("shared", "common_shared", "lasting")  # by other things than crashes

@@ -50,7 +50,7 @@ def test_a_crash_at_any_point_of_a_small_scenario_breaks_nothing(campaign: Campa
     assert campaign.counts["singles"] == campaign.counts["crashes"] > 50
 
 
-@pytest.mark.parametrize("name", scenario.SHARED)
+@pytest.mark.parametrize("name", scenario.STRUCK)
 def test_nothing_else_that_strikes_a_small_scenario_breaks_anything(campaign: Campaign, name: str) -> None:
     _all(campaign, strikes(0, [name], 60))
     assert campaign.violations == []

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 LIMIT_S = 120.0  # of a run; one that hangs is ended by it
+LASTING_S = 100.0  # of the service of that name: longer than a lease
 
 
 class Script(NamedTuple):
@@ -67,6 +68,8 @@ class Work:
         kind = self._world.plan.of_run()
         takes_s = self._rng.choice((0.0, 0.001, 0.1, 1.0)) * self._rng.random() * self._longest_s
         match kind:
+            case None if service == "lasting":
+                return Script("well", LASTING_S)
             case "hang":
                 return Script(kind, 1e7)
             case "long":
@@ -76,8 +79,8 @@ class Work:
             case _:
                 return Script(kind, takes_s)
 
-    def write(self, what: Any, living: Living, ctx: Context) -> None:
-        """A line of the ledger."""
+    def write(self, what: Any, living: Living, ctx: Context, pid: int | None = None) -> None:
+        """A line of the ledger, by the process of the node or one of the service's own."""
         world, task = self._world, ctx.task
         line = Line(
             what=what,
@@ -88,6 +91,7 @@ class Work:
             scheduler=ctx.scheduler,
             attempt=ctx.attempt,
             life=living.number,
+            pid=living.pid if pid is None else pid,
             planned=ctx.planned,
             at=world.at,
             wall=living.clock.now(),

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 from raptor.state.memory import MemoryStore
@@ -49,6 +50,7 @@ class World:
         self._shown_tasks: set[int] = set()  # by images
         self._shown_runs: set[str] = set()
         self._living: dict[Process, Living] = {}
+        self._pids = count(1)
         self._hash = hashlib.blake2b(digest_size=8)
 
     # Time and trace
@@ -120,6 +122,9 @@ class World:
 
     # Lives
 
+    def new_pid(self) -> int:
+        return next(self._pids)
+
     def living(self, process: Process) -> Living:
         return self._living[process]
 
@@ -175,8 +180,8 @@ class World:
         life = one.number if self.shared else None
         self.faults.append(Fault(what=what, at=self.at, until=self.at + seconds, life=life))
 
-    def lost_child(self, one: Living) -> None:
-        self.faults.append(Fault(what="child", at=self.at, life=one.number))
+    def lost_child(self, one: Living, pid: int) -> None:
+        self.faults.append(Fault(what="child", at=self.at, life=one.number, pid=pid))
 
     # The history
 
@@ -215,7 +220,7 @@ class World:
         lives = [
             Life(
                 life=one.number, node=one.place, at=START + one.began,
-                ended=None if one.ended is None else START + one.ended, killed=one.killed,
+                ended=None if one.ended is None else START + one.ended, killed=one.killed, pid=one.pid,
             )
             for one in self.lives
         ]  # fmt: skip

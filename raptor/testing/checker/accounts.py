@@ -31,7 +31,7 @@ def judge_accounts(facts: Facts, plans: Plans) -> Iterator[Violation]:
             for kind, text in _wrong(facts, plans, slot, by_run):
                 yield Violation(kind, name, f"the slot {slot.planned} is {slot.verdict}: {text}")
         for before, slot in pairwise(slots):
-            if not facts.is_touched(before.planned, max(before.recorded, slot.recorded)):
+            if not facts.is_touched(before.planned, max(before.recorded, slot.recorded) + facts.cycle_s):
                 yield from _broken(plans, before, slot, by_run, ends)
         yield from _open_end(facts, plans, name, slots[-1], by_run, ends)
     yield from _unrecorded(facts, rows)
@@ -57,9 +57,7 @@ def _wrong(facts: Facts, plans: Plans, slot: Slot, by_run: dict[str, Execution])
         if not facts.is_stepped and not failed:
             yield "unfounded", "no run for it failed"
     elif slot.verdict == "skipped" and slot.reason in ("paused", "removed"):
-        # The line bears the time of the check; those before it in the cycle may have run for a while since.
-        cycle_s = facts.bounds.run_s * len(facts.history.services)
-        if not plans.asked(slot.service, recorded + cycle_s, paused=slot.reason == "paused"):
+        if not plans.asked(slot.service, recorded + facts.cycle_s, paused=slot.reason == "paused"):
             yield "unfounded", f"{slot.reason}, and nobody asked for that"
     elif slot.verdict == "skipped" and slot.reason == "interrupted":
         if service.on_crash != "skip":
@@ -82,9 +80,11 @@ def _wrong_run(facts: Facts, slot: Slot, run: Execution | None) -> Iterator[tupl
     if run.start.service != slot.service or (run.start.planned != slot.planned and not is_moved):
         yield "unaccounted", f"by run {slot.run}, which was for {run.start.service} at {run.start.planned}"
     runs = facts.of_service[run.start.service]
-    following = bisect_right(runs, run.begun, key=lambda one: one.begun)
-    if slot.verdict == "done" and following < len(runs) and runs[following].begun < run.over:
-        yield "stale", f"by run {slot.run}, which ended when {runs[following].start.run} had begun"
+    later = runs[bisect_right(runs, run.begun, key=lambda one: one.begun) :]
+    # What a node that stood still begins when it wakes takes nothing from anybody.
+    following = next((one for one in later if not facts.is_belated(one)), None)
+    if slot.verdict == "done" and following is not None and following.begun < run.over:
+        yield "stale", f"by run {slot.run}, which ended when {following.start.run} had begun"
 
 
 def _has_failed(facts: Facts, run: Execution) -> bool:
@@ -156,7 +156,7 @@ def _hole(
     if wrong:
         yield Violation("unaccounted", before.service, wrong)
     earliest, latest = _following(timing, has_beat, before, by_run, ends)
-    if before.run is None and not facts.is_stepped and facts.is_killed(before.recorded, by):
+    if before.run is None and facts.is_killed(before.recorded, by):
         latest = math.inf  # a crash between the line and the row: the next life counts from its own check
     if not earliest - MOMENT_S <= planned <= latest + MOMENT_S:
         text = f"after {before.last} ({before.verdict}) comes {planned}, and should between {earliest} and {latest}"
@@ -197,6 +197,9 @@ def _open_end(
     if row is None or row.last_run_id in facts.tentative or facts.is_stepped:
         return
     planned = row.next_due if row.open is None else row.open
+    is_crashed = last.run is None and facts.is_killed(last.recorded, facts.wall(facts.read))
+    if planned == last.planned and is_crashed and plans.at(name, facts.read) is None:
+        return  # between the line and the row; whoever looks next moves on, and nobody does
     if planned <= last.last:
         text = f"{planned} is planned, and {last.planned} to {last.last} was {last.verdict}"
         yield Violation("unaccounted", name, text)

@@ -93,6 +93,11 @@ class Facts:
             [*(self.end_of(fault) for fault in self.faults), *(life.at for life in lives)], default=-math.inf
         )
 
+    @property
+    def cycle_s(self) -> float:
+        """How much later than it says a line may be written: it bears the time of its check, and others run before."""
+        return self.bounds.run_s * len(self.history.services)
+
     def declared(self, service: str) -> Declared:
         return self.services.get(service) or Declared(name=service)
 
@@ -144,8 +149,8 @@ class Facts:
         return life in self.lives and (ended := self.lives[life].ended) is not None and ended <= by
 
     def is_killed(self, since: float, until: float) -> bool:
-        """Whether some life was killed in that time."""
-        return any(fault.what == "kill" and since <= fault.at <= until for fault in self.faults)
+        """Whether some life was killed in that time, by the wall clock."""
+        return any(fault.what == "kill" and since <= self.wall(fault.at) <= until for fault in self.faults)
 
     def is_apart(self, execution: Execution) -> bool:
         """Whether it may have had a process of its own."""

@@ -51,6 +51,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             self.every_s is None or self.service.anchor == "grid" or (self.service.anchor == "slot" and not self.beat_s)
         )
 
+    @property
+    def may_pass(self) -> bool:
+        """Whether a disturbed slot may end without a run: as missed, or since it may have begun before a crash."""
+        return self.service.missed == "skip" or self.service.on_crash == "skip"
+
     def holds(self, at: float) -> bool:
         return self.since <= at <= self.until
 
@@ -159,8 +164,13 @@ class Plans:
         return spans
 
     def _busy(self, scheduler: str) -> Iterator[Span]:
+        """Its own runs, and those for whose end its cycle waits: overlap="queue" means that, whoever runs it."""
         for run in self.facts.of_scheduler.get(scheduler, ()):
             yield self.span(run)
+        for name, schedulers in self._listed_by.items():
+            if scheduler in schedulers and self.facts.declared(name).overlap == "queue":
+                others = (run for run in self.facts.of_service.get(name, ()) if run.start.scheduler != scheduler)
+                yield from map(self.span, others)
 
     def _own(self, plan: Plan) -> Iterator[Span]:
         """Its own runs, by hand as well, and the waits after those that failed."""

@@ -27,7 +27,9 @@ def judge_slots(facts: Facts, plans: Plans) -> Iterator[Violation]:
                 early_s = run.start.planned - run.start.shown
                 yield Violation("early", name, f"run {run.start.run} began {early_s} s before its slot")
             of_slot[run.start.planned, facts.epoch(run.start.at)].append(run)
-        yield from _too_soon(facts, plans, name, [tries[0] for tries in of_slot.values()])
+        # Of a node that stood still, what it begins when it wakes is for a slot that others have passed.
+        in_time = ([run for run in tries if not facts.is_belated(run)] for tries in of_slot.values())
+        yield from _too_soon(facts, plans, name, [tries[0] for tries in in_time if tries])
         for (planned, _), tries in of_slot.items():
             yield from _wrong_in_any_order(facts, f"{name} for {planned}", tries, recorded)
         yield from _unwanted(facts, name, runs)
@@ -119,7 +121,8 @@ def _unwanted(facts: Facts, name: str, runs: Sequence[Execution]) -> Iterator[Vi
         at, is_open = run.start.planned, before is not None and before.what != "end"  # what failed is tried again
         began = next((life.at for life in facts.history.lives if life.life == run.start.life), at)
         was_there = any(life.at <= at and (life.ended is None or life.ended >= at) for life in facts.history.lives)
-        if run.start.scheduler is not None and not is_open and at < began and not was_there:
+        # A slot stands on a whole microsecond: the last one before the moment at which a life first looks.
+        if run.start.scheduler is not None and not is_open and at <= began - MOMENT_S and not was_there:
             yield Violation("extra", name, f"run {run.start.run} for {at}, when nobody was there")
         before = run
 

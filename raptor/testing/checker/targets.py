@@ -67,8 +67,7 @@ def _is_excused(plans: Plans, plan: Plan, span: Span) -> bool:
     runs = plans.facts.of_service.get(plan.service.name, [])
     if span.since <= plan.since and not (runs and runs[0].start.at < plan.since):
         return True  # whoever was told of it may have been killed before the first look at it
-    may_pass = plan.service.missed == "skip" or plan.service.on_crash == "skip"
-    return may_pass and plans.is_disturbed(span.since, span.until)
+    return plan.may_pass and plans.is_disturbed(span.since, span.until)
 
 
 def _slots(plan: Plan, within: Sequence[Execution]) -> Sequence[float]:
@@ -95,7 +94,7 @@ def _late(
             text = f"run {run.start.run} for {run.start.planned} began {run.start.at - due} s after its time"
             yield Violation("late", plan.service.name, text)
     if plan.every_s is not None and not within:
-        due = plan.since + plan.every_s
+        due = _demanded(plans, plan, plan.since, plan.since + plan.every_s)
         if plans.deadline(plan, due) < plan.until and plan.every_s == plans.longest(plan.service.name):
             yield Violation("missed", plan.service.name, f"no run from {plan.since} to {plan.until}")
 
@@ -106,15 +105,19 @@ def _gaps(plans: Plans, plan: Plan, within: Sequence[Execution]) -> Iterator[Vio
     for run, following in pairwise([*within, None]):
         assert run is not None
         span = plans.span(run)
-        due = span.until + plan.every_s + plans.slack(plan)
-        since = run.start.at
-        while (
-            plan.service.missed == "skip" and due < plan.until and plans.is_disturbed(since, plans.deadline(plan, due))
-        ):
-            since, due = due, plans.deadline(plan, due) + plan.every_s  # it may pass over that one
+        due = _demanded(plans, plan, run.start.at, span.until + plan.every_s + plans.slack(plan))
         deadline = plans.deadline(plan, due)
         if following is None and deadline < plan.until:
             yield Violation("missed", plan.service.name, f"no run from {span.until} to {plan.until}")
         elif following is not None and following.start.at > deadline + MOMENT_S:
             text = f"run {following.start.run} began {following.start.at - span.until} s after the one before"
             yield Violation("late", plan.service.name, text)
+
+
+def _demanded(plans: Plans, plan: Plan, since: float, due: float) -> float:
+    """The first slot from `due` on that has to run: of a disturbed one that may be the next."""
+    assert plan.every_s is not None
+    while plan.may_pass and due < plan.until and plans.is_disturbed(since, plans.deadline(plan, due)):
+        since = plans.deadline(plan, due)
+        due = since + plan.every_s
+    return due

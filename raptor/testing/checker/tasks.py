@@ -111,7 +111,8 @@ def _series(facts: Facts) -> Iterator[Violation]:
         if task.timing is None:
             continue
         is_over = task.state in ENDED and not (task.state is State.CANCELLED and task.reason == CANCELLED)
-        if following[task.id] != is_over:
+        # One that was revived had ended before, and may have its successor from then.
+        if following[task.id] not in (is_over, task.id in facts.revived or is_over):
             text = f"it is {task.state} and has {following[task.id]} successors"
             yield Violation("series", f"task {task.id}", text)
 
