@@ -47,6 +47,7 @@ class Answer(NamedTuple):
     value: Any = None
 
 
+COROUTINE: type[Any] = CoroutineType
 SILENT = Result(outcome=Outcome.OK)
 """It returned nothing and printed nothing, as most do."""
 
@@ -89,9 +90,8 @@ class PythonRunner:
         asked = task.cancelling()
         recording = Recording(log, context, self._clock)
         try:
-            coroutine: Coroutine[Any, Any, Any] = plan.call(_bound(context, log) if plan.takes_context else context)
-            if type(coroutine) is not CoroutineType:
-                coroutine = _awaiting(coroutine)
+            called = plan.call(_bound(context, log) if plan.takes_context else context)
+            coroutine = called if type(called) is COROUTINE else _awaiting(called)
             try:
                 waited = coroutine.send(None)
             except StopIteration as end:
