@@ -37,7 +37,7 @@ def start(
     lanes: Lanes, do: Callable[[], Awaitable[Any]] = nothing, recorded: asyncio.Future[None] | None = None
 ) -> Job:
     job = Job(lanes, recorded or done(), do)
-    lanes.start(job)  # type: ignore[arg-type]
+    lanes.start([job])  # type: ignore[list-item]
     return job
 
 
