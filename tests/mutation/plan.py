@@ -23,16 +23,17 @@ SAMPLED: dict[str, tuple[str, ...]] = {
         "tests/designs/test_004_cycle.py", "tests/designs/test_004_resume.py", "tests/designs/test_004_failure.py",
         "tests/designs/test_004_slots.py", "tests/designs/test_004_accounting.py", "tests/designs/test_004_journal.py",
         "tests/designs/test_004_rest.py", "tests/designs/test_004_commands.py", "tests/designs/test_005_schedulers.py",
+        "tests/designs/test_004_time.py", "tests/designs/test_005_nodes.py", "tests/designs/test_metrics.py",
         "tests/designs/test_stop_unwritable.py",
     ),
     "raptor.queues": (
         "tests/designs/test_003_taking.py", "tests/designs/test_003_leases.py", "tests/designs/test_003_stopping.py",
         "tests/designs/test_003_failing.py", "tests/designs/test_003_batches.py", "tests/designs/test_000_jobs.py",
-        "tests/designs/test_001_repeating.py",
+        "tests/designs/test_001_repeating.py", "tests/designs/test_metrics.py",
     ),
     "raptor.clerk": (
         "tests/designs/test_003_failing.py", "tests/designs/test_003_leases.py", "tests/designs/test_003_stopping.py",
-        "tests/designs/test_003_taking.py", "tests/designs/test_000_jobs.py",
+        "tests/designs/test_003_taking.py", "tests/designs/test_000_jobs.py", "tests/designs/test_metrics.py",
     ),
     "raptor.turn": (
         "tests/unit/test_lanes.py", "tests/designs/test_003_failing.py", "tests/designs/test_003_stopping.py",
