@@ -110,7 +110,7 @@ async def test_one_that_must_not_run_twice_is_skipped_even_if_its_right_is_held_
     many.service("once", takes=10.0, on_crash="skip")
     many.service("then")
     one = await many.start("one", "once", "then")
-    await many.start("two")
+    two = await many.start("two")
     await many.until(4)
     await many.crash(one)
     # As if the heartbeat of one that was cut off had come just after its scheduler was taken over.
@@ -122,6 +122,22 @@ async def test_one_that_must_not_run_twice_is_skipped_even_if_its_right_is_held_
     await many.until(60)
     assert [(line.name, line.node) for line in many.lines] == [("once", "one"), ("then", "two")]
     assert [slot.reason for slot in await many.image.slots("once", since=0, until=now)] == ["interrupted"]
+    assert not two.happened("child_ended")
+
+
+async def test_a_node_that_waits_for_the_right_of_another_ends_within_its_grace(many: ManyWorld) -> None:
+    many.service("once", takes=10.0, on_crash="skip")
+    one = await many.start("one", "once")
+    two = await many.start("two")
+    await many.until(4)
+    await many.crash(one)
+    now = many.clock.now() + BEAT_S + 0.001
+    await many.image.claim(["service:once"], owner="late", now=now, lease_s=3000.0)
+    await many.until(30)
+    began = many.clock.now()
+    await many.stop(two)
+    assert many.clock.now() - began <= 6.0
+    assert await many.image.slots("once", since=0, until=now) == []  # left to whoever comes next
 
 
 async def test_an_orderly_end_hands_over_within_a_heartbeat(many: ManyWorld) -> None:
