@@ -9,7 +9,7 @@ import pytest
 
 from raptor.errors import NotWritten
 from raptor.events import Events
-from raptor.rows import Definition, SchedulerState, ServiceTiming
+from raptor.rows import LEASE_S, Definition, SchedulerState, ServiceTiming
 from raptor.state.base import BEAT_S, Presence, Record
 from raptor.timetable import Timetable
 from tests.designs.many_world import ManyWorld, One
@@ -188,6 +188,18 @@ async def test_a_write_that_comes_before_the_loss_is_noticed_is_refused_too(many
     assert "work" not in await many.image.load("service_timing")
     await many.until(300)
     assert [slot.verdict for slot in await many.image.slots("work", since=0, until=1e12)] == ["done"]
+
+
+async def test_whoever_is_refused_a_write_stands_back_at_once(many: ManyWorld) -> None:
+    many.service("work", takes=7.0)
+    one = await many.start("one", "work")
+    await many.until(6)  # between two heartbeats
+    now = many.clock.now() + 10 * LEASE_S
+    taken = await many.image.claim(["service:work"], owner="late", now=now, lease_s=1.0)
+    assert taken["service:work"].owner == "late"
+    await many.until(7.1)
+    assert one.happened("write_refused")
+    assert one.happened("ownership_lost")
 
 
 async def test_a_node_that_could_not_show_itself_starts_nothing_before_it_has(many: ManyWorld) -> None:
