@@ -41,7 +41,9 @@ SAMPLED: dict[str, tuple[str, ...]] = {
         "tests/designs/test_004_time.py",
     ),
     "raptor.state.tasks": (
-        "tests/conformance/test_store.py", "tests/conformance/test_files.py", "tests/fuzz/test_found.py",
+        "tests/conformance/test_store.py", "tests/conformance/test_files.py",
+        "tests/fuzz/test_found.py::test_a_task_whose_data_became_a_number_is_given_as_damaged_and_holds_up_nobody",
+        "tests/fuzz/test_found.py::test_a_task_in_no_state_that_there_is_is_told_as_damage",
     ),
     "raptor.state.settling": ("tests/conformance/test_store.py",),
     "raptor.state.transient": ("tests/conformance/test_store.py",),
