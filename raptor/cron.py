@@ -56,7 +56,7 @@ class Cron(msgspec.Struct, frozen=True):
     @property
     def zone(self) -> str:
         """The name of the time zone, for people."""
-        return self.timezone.key or "local"
+        return self.timezone.key
 
     def first(self, now: float) -> float:
         return next(self.times(math.ceil(now) - 1), math.inf)
@@ -86,7 +86,7 @@ class Cron(msgspec.Struct, frozen=True):
             yield float(at)
 
     def last(self, until: float) -> float:
-        """The last time at or before `until`; -inf if there is none."""
+        """The last time at or before `until`. There is one: what never comes is refused as an expression."""
         end = math.floor(until)
         return float(self._last_real(end) if self._follows_real_time() else self._last_wall(end))
 
@@ -97,7 +97,7 @@ class Cron(msgspec.Struct, frozen=True):
     # fold, goes back in time when asked from inside a fold, and loses an hour at Lord Howe's half-hour change.
 
     def _wall(self, after: int) -> Iterator[int]:
-        shown = datetime.fromtimestamp(after, self.timezone).replace(tzinfo=None, fold=0)
+        shown = datetime.fromtimestamp(after, self.timezone).replace(tzinfo=None)
         last = after
         for naive in CronSim(self.expression, shown):
             at = _instant(self.timezone, naive)
@@ -105,17 +105,13 @@ class Cron(msgspec.Struct, frozen=True):
                 yield at
                 last = at
 
-    def _last_wall(self, until: int) -> float:
+    def _last_wall(self, until: int) -> int:
         shown = datetime.fromtimestamp(until, self.timezone)
         # In the second pass of a fold the whole first pass has been.
-        folded = shown.replace(fold=0).utcoffset() or timedelta(0)
-        rest = folded - (shown.utcoffset() or timedelta(0))
-        start = shown.replace(tzinfo=None, fold=0) + rest + _SECOND
-        for naive in CronSim(self.expression, start, reverse=True):
-            at = _instant(self.timezone, naive)
-            if at <= until:
-                return at
-        return -math.inf
+        rest = _ahead(shown.replace(fold=0)) - _ahead(shown)
+        start = shown.replace(tzinfo=None) + timedelta(seconds=rest + 1)
+        past = CronSim(self.expression, start, reverse=True)
+        return next(at for at in (_instant(self.timezone, naive) for naive in past) if at <= until)
 
     def _real(self, after: int) -> Iterator[int]:
         begin = after + 1
@@ -134,19 +130,16 @@ class Cron(msgspec.Struct, frozen=True):
                 return
             begin = change
 
-    def _last_real(self, until: int) -> float:
-        end: int | None = until
-        while end is not None:
+    def _last_real(self, until: int) -> int:
+        end = until
+        while True:
             offset = _offset(self.timezone, end)
             start = _EPOCH + timedelta(seconds=end + 1 + offset)
-            naive = next(CronSim(self.expression, start, reverse=True), None)
-            if naive is None:
-                return -math.inf
-            at = _seconds(naive) - offset
-            end = _change(self.timezone, end, at)
-            if end is None:
+            at = _seconds(next(CronSim(self.expression, start, reverse=True))) - offset
+            change = _change(self.timezone, end, at)
+            if change is None:
                 return at
-        return -math.inf
+            end = change
 
 
 def parse_cron(text: str, timezone: str | None = None) -> Cron:
@@ -200,7 +193,7 @@ def zone_named(name: str) -> zoneinfo.ZoneInfo:
     except (KeyError, ValueError, OSError):  # unknown; a path; a folder such as America
         import difflib  # only a mistake pays for it
 
-        wanted, names = name[:100].lower().replace(" ", "_"), _zones()
+        wanted, names = name[:100].lower(), _zones()
         close = dict.fromkeys(names[match] for match in difflib.get_close_matches(wanted, names, n=3))
         hint = f"did you mean {' or '.join(close)}?" if close else "write a name such as Europe/Sofia or UTC"
         raise BadInput(f"time zone {name[:100]!r}: no such zone; {hint}") from None
@@ -241,11 +234,17 @@ def _offset(zone: zoneinfo.ZoneInfo, at: int) -> int:
     return _seconds(datetime.fromtimestamp(at, zone).replace(tzinfo=None)) - at
 
 
+def _ahead(shown: datetime) -> int:
+    """Seconds before those of UTC."""
+    offset = shown.utcoffset()
+    assert offset is not None
+    return offset // _SECOND
+
+
 def _instant(zone: zoneinfo.ZoneInfo, naive: datetime) -> int:
     """When the clock on the wall first shows this, or the end of the gap that it falls in."""
     shown = naive.replace(tzinfo=zone)
-    before = (shown.utcoffset() or timedelta(0)) // _SECOND
-    after = (shown.replace(fold=1).utcoffset() or timedelta(0)) // _SECOND
+    before, after = _ahead(shown), _ahead(shown.replace(fold=1))
     at = _seconds(naive) - before
     if after <= before:
         return at

@@ -97,7 +97,7 @@ def _is_ahead(row: ServiceTiming, timing: Timing, now: float) -> bool:
 
 def rounded(at: float) -> float:
     """Planned times stand on whole microseconds, so that sums of intervals meet; JSON has no infinity."""
-    if -EXACT_S < at < EXACT_S:
+    if at < EXACT_S:
         return round(at * 1e6) / 1e6  # a tenth of what the next line takes
     return round(min(at, NEVER), 6)
 

@@ -62,6 +62,7 @@ class Queue:
         self._wake = asyncio.Event()
         self._stopping = False
         self._helpers: list[asyncio.Task[None]] = []
+        self._unwritten: BaseException | None = None  # why a verdict could not be
 
     @property
     def names(self) -> list[str]:
@@ -77,7 +78,7 @@ class Queue:
     async def take(self, room: int) -> list[Assignment]:
         while not self._stopping:
             self._wake.clear()
-            self._check_helpers()
+            self._check()
             now = self._clock.now()
             self._horizon.advance(now)
             wants = self._wants(room)
@@ -112,7 +113,10 @@ class Queue:
         for unit, _, each in units:
             first = unit.tasks[0]
             turns.setdefault((unit.queue, first.suspect), []).append((each, now - (first.started or 0.0)))
-        if recorded.exception() is None:
+        self._unwritten = self._unwritten or recorded.exception()
+        if self._unwritten is not None:
+            self._wake.set()
+        else:
             self._clerk.tell_turns(units, now)
             for (name, _), of_it in turns.items():
                 self.tallies[name].add(of_it)
@@ -306,8 +310,10 @@ class Queue:
         finally:
             bell.close()
 
-    def _check_helpers(self) -> None:
-        """Without them nothing would be heard, or leases would lapse: the worker fails, and is started anew."""
+    def _check(self) -> None:
+        """Nothing would be heard, leases would lapse, or a task would stay taken: the worker fails, and starts anew."""
+        if self._unwritten is not None:
+            raise self._unwritten
         for helper in self._helpers:
             if helper.done():
                 helper.result()

@@ -22,7 +22,7 @@ Lane = tuple[str, bool, int]
 
 
 class TransientTasks:
-    def __init__(self, *, exclusive: bool = True) -> None:
+    def __init__(self, *, exclusive: bool) -> None:
         self.exclusive = exclusive
         self._tasks: dict[int, Task] = {}
         self._keyed: defaultdict[tuple[str, str], set[int]] = defaultdict(set)  # by service and key

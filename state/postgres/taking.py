@@ -193,8 +193,7 @@ async def send_settle(transaction: Transaction, moves: Sequence[Move], now: floa
     ordered = [first[hold] for hold in sorted(first)]
     kept = [move for move in ordered if move.keep]
     gone = [move for move in ordered if not move.keep]
-    if any(move.successor is not None for move in ordered):
-        await lock_keys(transaction, [move.successor for move in ordered if move.successor is not None])
+    await lock_keys(transaction, [move.successor for move in ordered if move.successor is not None])
     cursors: list[Answer] = []
     alike = _alike(kept)
     if alike is not None:
@@ -259,7 +258,7 @@ def _settled(moves: Sequence[Move]) -> tuple[Any, ...]:
         return Column(TIME, [None if value is None else at(value) for value in values])
 
     def texts(values: list[str | None]) -> Column | None:
-        return Column(TEXT, values) if any(values) or any(value is not None for value in values) else None
+        return Column(TEXT, values) if any(value is not None for value in values) else None
 
     deaths, suspect = [move.deaths for move in moves], [int(move.suspect) for move in moves]
     return (

@@ -274,13 +274,16 @@ async def test_a_child_that_has_just_ended_when_the_shutdown_begins_is_not_resta
     """Its end is in the supervisor's mailbox, behind the order to stop."""
     diary = Diary()
     sup = await supervise(clock, [kid(diary, "a", restart=restart), kid(diary, "b")], intensity=0)
-    found = await living(sup)
+    found, errors = await living(sup), hears(sup, "shutdown_error")
     stopping = asyncio.create_task(sup.stop(Exit.SHUTDOWN))
     found["a"].cast(Stop(EXITS[how])) if how != "kill" else found["a"].kill()
     assert await stopping == Exit.SHUTDOWN
     assert diary.ids("started") == ["a", "b"]
     assert not found["a"].alive
     assert found["b"].reason == Exit.SHUTDOWN
+    # Of one that was killed it has heard before.
+    fine = how in ("shutdown", "kill") or (restart != "permanent" and how in ("normal", "shutdown_term"))
+    assert [event.facts["child"] for event in errors] == ([] if fine else ["a"])
 
 
 @pytest.mark.spec("otp-58")

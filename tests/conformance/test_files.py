@@ -12,11 +12,13 @@ import pytest
 
 from raptor.clock import Clock
 from raptor.errors import RefusedState
-from raptor.state.base import Query, Receipt, Store, Want
+from raptor.state.base import Counts, Query, Receipt, Store, Want
 from raptor.state.files import ReadStore
+from raptor.state.glance import Glance
 from raptor.state.home import Home
-from raptor.task import Task
+from raptor.task import State, Task
 from raptor.testing.conformance import TestSurvival
+from raptor.testing.conformance.sample import move
 from raptor.testing.conformance.survival import OpenAgain
 from tests.conformance.conftest import Files
 from tests.system.states import change
@@ -65,6 +67,14 @@ async def test_a_reader_finds_and_counts_and_can_change_nothing(files: Files, tm
         reader.listen()
     await reader.close()
     assert await files.store.find(Query()) == [task]
+
+
+async def test_a_glance_counts_what_waits_and_what_is_dead_but_not_what_is_done(files: Files, tmp_path: Path) -> None:
+    await files.store.put([Task(service="work", due=1.0) for _ in range(3)], now=1.0)
+    given = (await files.store.take([Want(queue="default", room=2)], owner="a", now=1.0)).tasks
+    await files.store.settle([move(given[0], State.DONE), move(given[1], State.DEAD)], now=1.0)
+    with Glance(tmp_path / "state") as glance:
+        assert await glance.stat(now=2.0) == [Counts(queue="default", ready=1, dead=1, oldest=1.0)]
 
 
 @pytest.mark.parametrize(

@@ -78,3 +78,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, system_clock: Clock) -
 async def test_what_is_in_memory_is_of_one_store_alone() -> None:
     await MemoryStore().put([Task(service="work", due=0.0)], now=0.0)
     assert await MemoryStore().find(Query()) == []
+
+
+async def test_a_key_that_nobody_holds_any_more_takes_no_memory() -> None:
+    store = MemoryStore()
+    ((id, _),) = await store.put([Task(service="work", due=0.0, key="once")], now=0.0)
+    await store.cancel([id], now=0.0, reason="enough")
+    await store.drop([id])
+    assert not store._keyed  # pyright: ignore[reportPrivateUsage]

@@ -233,16 +233,18 @@ async def test_what_cannot_run_is_parked_alone_and_retry_revives_it(queues: Queu
         Task(service="unknown", due=TEN),
         Task(service="work", data="{broken", due=TEN),
         Task(service="work", data=b"\xc1", due=TEN),
+        Task(service="work", timing='{"origin":0}', due=TEN),
         Task(service="work", data='"fine"', due=TEN),
     ]
     ids = [placed.id for placed in await queues.image.put(rows, now=TEN)]
     await queues.until(1)
     tasks = [await queues.task(id) for id in ids]
     assert [(task.state, task.reason) for task in tasks] == [
-        (State.DEAD, "unknown service"), (State.DEAD, "bad payload"), (State.DEAD, "bad payload"), (State.DONE, ""),
+        (State.DEAD, "unknown service"), (State.DEAD, "bad payload"), (State.DEAD, "bad payload"),
+        (State.DEAD, "bad payload"), (State.DONE, ""),
     ]  # fmt: skip
     assert "unknown" in (tasks[0].error or "")
-    assert [task.attempts for task in tasks] == [0, 0, 0, 0]
+    assert [task.attempts for task in tasks] == [0, 0, 0, 0, 0]
     assert queues.order == ["fine"]
     node.replace_services([*queues.services, Service(name="unknown", function=queues.services[0].function)])
     await node.call("retry", ids=[ids[0]])

@@ -14,7 +14,7 @@ from raptor.errors import BadInput
 from raptor.node import Node
 from raptor.runners import Context
 from raptor.service import Service
-from raptor.task import State
+from raptor.task import State, Task
 from tests.designs.queue_world import QueueWorld
 from tests.designs.world import TEN
 
@@ -270,3 +270,26 @@ async def test_a_helper_of_the_worker_that_fails_is_noticed_and_the_worker_resta
     assert node.worker is not first
     await queues.until(300)
     assert set(await queues.states()) == {State.DONE}
+
+
+@pytest.mark.parametrize(("service", "state"), [("work", State.DONE), ("unknown", State.DEAD)])
+async def test_a_store_that_chokes_on_a_verdict_has_the_worker_restarted(
+    queues: QueueWorld, service: str, state: State
+) -> None:
+    queues.service()
+    node = await queues.boot()
+    settle, first = queues.image.settle, node.worker
+    failures: list[int] = []
+
+    async def broken(*args: Any, **kwargs: Any) -> Any:
+        if not failures:
+            failures.append(1)
+            raise RuntimeError("this is no outage")
+        return await settle(*args, **kwargs)
+
+    queues.image.settle = broken  # type: ignore[method-assign]
+    await queues.image.put([Task(service=service, due=TEN)], now=TEN)
+    await queues.until(30)
+    assert failures
+    assert node.worker is not first
+    assert await queues.states() == [state]

@@ -102,6 +102,19 @@ async def test_queues_take_turns_by_their_batch_size(queues: QueueWorld) -> None
     assert turns[:3] == turns[3:6] == turns[6:9]
 
 
+async def test_queues_share_the_room_evenly(queues: QueueWorld) -> None:
+    queues.service(takes=1.0)
+    names = ("a", "b", "c")
+    for name in names:
+        await queues.saved_line(Line(name=name, paused=True, batch_size=1))
+    node = await queues.boot(processors=12)
+    for name in names:
+        await node.put_many("work", [name] * 12, queue=name)
+    await node.set_lines(*(Line(name=name, batch_size=1) for name in names))
+    await queues.until(0.5)
+    assert Counter(queues.order) == dict.fromkeys(names, 4)
+
+
 async def test_a_busy_queue_does_not_starve_another(queues: QueueWorld) -> None:
     queues.service(takes=1.0)
     node = await queues.boot(processors=4)

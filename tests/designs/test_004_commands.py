@@ -43,6 +43,8 @@ async def test_scheduling_in_mid_cycle_takes_effect_at_the_next_and_a_removed_se
     assert world.order == ["a", "b"]
     assert await world.verdicts("c") == [(0, "skipped", "removed", 1)]
     assert ["c", "error", "removed"] in (await world.status())["results"]
+    [done] = world.happened("cycle_done")
+    assert ("c", "skipped") in [(result.service, result.verdict) for result in done.facts["results"]]
     await world.until(HOUR + 100)
     assert world.order == ["a", "b", "d", "a", "b"]
 

@@ -48,6 +48,18 @@ async def test_scenario_2_a_new_process_goes_on_where_the_old_one_died(world: Wo
     assert [verdict[1] for verdict in await world.verdicts("b")] == ["done", "done"]
 
 
+async def test_a_run_that_is_not_to_be_repeated_is_told_as_interrupted(world: World) -> None:
+    three(world, on_crash="skip")
+    await world.start()
+    await world.until(15)
+    await world.crash()
+    await world.boot()
+    await world.until(60)
+    assert world.order == ["a", "b", "c"]
+    results = (await world.status())["results"]
+    assert results == [["a", "ok", "result 0"], ["b", "error", "interrupted"], ["c", "ok", "result 0"]]
+
+
 @pytest.mark.spec("004-21", "004-22", "X4-1", "X4-3")
 async def test_a_killed_scheduler_is_restarted_by_its_supervisor_and_finishes_its_cycle(world: World) -> None:
     three(world)

@@ -270,6 +270,14 @@ async def test_without_standby_the_owner_is_named(many: ManyWorld) -> None:
     assert two.scheduler("main") is None
 
 
+async def test_a_plan_that_is_noted_without_a_run_leaves_no_right_behind(many: ManyWorld) -> None:
+    many.service("nightly", cron="0 3 * * *", timezone="UTC")
+    await many.start("one", "nightly", interval="auto")
+    await many.until(10)
+    assert list(await many.image.load("service_timing")) == ["nightly"]
+    assert await many.image.holders("service:") == {}
+
+
 # Outage
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from raptor.errors import NotWritten
 from raptor.events import Events
-from raptor.rows import Definition, SchedulerState, ServiceTiming
+from raptor.rows import LEASE_S, Definition, SchedulerState, ServiceTiming
 from raptor.scheduler import Scheduler
 from raptor.state.base import BEAT_S, Presence, Record
 from raptor.timetable import Timetable
@@ -111,7 +111,7 @@ async def test_one_that_must_not_run_twice_is_skipped_even_if_its_right_is_held_
     many.service("once", takes=10.0, on_crash="skip")
     many.service("then")
     one = await many.start("one", "once", "then")
-    await many.start("two")
+    two = await many.start("two")
     await many.until(4)
     await many.crash(one)
     # As if the heartbeat of one that was cut off had come just after its scheduler was taken over.
@@ -123,6 +123,22 @@ async def test_one_that_must_not_run_twice_is_skipped_even_if_its_right_is_held_
     await many.until(60)
     assert [(line.name, line.node) for line in many.lines] == [("once", "one"), ("then", "two")]
     assert [slot.reason for slot in await many.image.slots("once", since=0, until=now)] == ["interrupted"]
+    assert not two.happened("child_ended")
+
+
+async def test_a_node_that_waits_for_the_right_of_another_ends_within_its_grace(many: ManyWorld) -> None:
+    many.service("once", takes=10.0, on_crash="skip")
+    one = await many.start("one", "once")
+    two = await many.start("two")
+    await many.until(4)
+    await many.crash(one)
+    now = many.clock.now() + BEAT_S + 0.001
+    await many.image.claim(["service:once"], owner="late", now=now, lease_s=3000.0)
+    await many.until(30)
+    began = many.clock.now()
+    await many.stop(two)
+    assert many.clock.now() - began <= 6.0
+    assert await many.image.slots("once", since=0, until=now) == []  # left to whoever comes next
 
 
 async def test_an_orderly_end_hands_over_within_a_heartbeat(many: ManyWorld) -> None:
@@ -189,6 +205,18 @@ async def test_a_write_that_comes_before_the_loss_is_noticed_is_refused_too(many
     assert "work" not in await many.image.load("service_timing")
     await many.until(300)
     assert [slot.verdict for slot in await many.image.slots("work", since=0, until=1e12)] == ["done"]
+
+
+async def test_whoever_is_refused_a_write_stands_back_at_once(many: ManyWorld) -> None:
+    many.service("work", takes=7.0)
+    one = await many.start("one", "work")
+    await many.until(6)  # between two heartbeats
+    now = many.clock.now() + 10 * LEASE_S
+    taken = await many.image.claim(["service:work"], owner="late", now=now, lease_s=1.0)
+    assert taken["service:work"].owner == "late"
+    await many.until(7.1)
+    assert one.happened("write_refused")
+    assert one.happened("ownership_lost")
 
 
 async def test_a_node_that_could_not_show_itself_starts_nothing_before_it_has(many: ManyWorld) -> None:

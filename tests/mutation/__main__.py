@@ -15,11 +15,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.mutation.bed import ROOT, SURVIVED, Bed
 from tests.mutation.mutants import Mutant
 from tests.mutation.plan import PURE, SAMPLE, SAMPLED
+from tests.servers import running
 
 KNOWN = Path(__file__).with_name("SURVIVORS.md")
 ENOUGH = 0.85  # of the mutants of a pure module
@@ -122,8 +124,12 @@ def main() -> int:
     began = time.monotonic()
     end, share, modules = began + asked.minutes * 60, shares(), asked.module or [*PURE, *SAMPLED]
     print(f"mutation: seed {seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="raptor-mutation-") as scratch:
-        trial = Trial(seed, Path(scratch))
+    with ExitStack() as stack:
+        trial = Trial(seed, Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raptor-mutation-"))))
+        if "RAPTOR_TEST_PG" not in os.environ and any("postgres" in module for module in modules):
+            os.environ["RAPTOR_TEST_PG"] = stack.enter_context(
+                running()
+            ).url  # one for all: each fork would have its own
         try:
             for place, module in enumerate(modules):
                 now = time.monotonic()

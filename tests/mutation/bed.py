@@ -60,7 +60,7 @@ class Bed:
 
     def arguments(self) -> list[str]:
         os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-        quiet = ["-q", "-s", "-x", "-p", "no:cacheprovider", "-o", "timeout=120"]
+        quiet = ["-q", "-s", "-x", "-p", "no:cacheprovider", "-o", "timeout=20"]
         return [*quiet, f"--basetemp={self._scratch / 'tests'}", *self._tests]
 
     def run(self, chosen: Sequence[Mutant], told: Callable[[Mutant, str], None]) -> None:
@@ -159,8 +159,10 @@ class Loop:
                 names.add(frame.f_code.co_qualname.partition(".<locals>")[0])
 
         threading.setprofile(call)
+        living = Living(self._bed.path)
         for item in session.items:
             names.clear()
+            living.forget()  # or only the first test to ask a function that remembers would reach it
             began = time.monotonic()
             sys.setprofile(call)
             try:
@@ -206,6 +208,9 @@ class Living:
             raise RuntimeError(f"{where} is not loaded")
         for function in functions:
             function.__code__ = new
+        self.forget()
+
+    def forget(self) -> None:
         for remembered in self._caches:
             remembered.cache_clear()
 

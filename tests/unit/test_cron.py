@@ -283,6 +283,11 @@ def test_an_unknown_zone_is_refused_with_close_names(name: str, hint: str) -> No
         parse_cron("@daily", name)
 
 
+def test_three_close_names_are_enough() -> None:
+    with pytest.raises(BadInput, match=r"did you mean \S+ or \S+ or \S+\?"):
+        parse_cron("@daily", "Etc/GMT+99")
+
+
 def test_without_a_zone_the_systems_is_used_and_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     import tzlocal.unix
 

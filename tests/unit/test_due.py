@@ -133,14 +133,17 @@ def test_missed_skip_passes_over_the_downtime_only() -> None:
     assert later.planned == NOON + 4 * HOUR
 
 
-def test_missed_all_takes_the_oldest_within_the_limit() -> None:
+@pytest.mark.parametrize("timing", [HOURLY, parse_cron("0 * * * *", "UTC")])
+def test_missed_all_takes_the_oldest_within_the_limit(timing: Timing) -> None:
     up = NOON + 20.5 * HOUR
     all_of_them = service(missed="all", missed_limit=4)
-    found = due(decide(all_of_them, HOURLY, ran(NOON), check(up, up_since=up)))
+    row = ran(NOON, every_s=timing.every_s, next_due=NOON + HOUR)
+    found = due(decide(all_of_them, timing, row, check(up, up_since=up)))
     assert closed(found) == [(NOON + HOUR, NOON + 16 * HOUR, 16, "missed", "more than missed_limit")]
     assert (found.planned, found.slot, found.reason) == (NOON + 17 * HOUR, NOON + 17 * HOUR, "catching up, 4 left")
     # Slots that came since the start are not missed, and do not make the missed ones one.
-    found = due(decide(all_of_them, HOURLY, ran(NOON + 18 * HOUR), check(NOON + 21 * HOUR, up_since=up)))
+    later = ran(NOON + 18 * HOUR, every_s=timing.every_s, next_due=NOON + 19 * HOUR)
+    found = due(decide(all_of_them, timing, later, check(NOON + 21 * HOUR, up_since=up)))
     assert (found.planned, found.closed) == (NOON + 19 * HOUR, ())
 
 
@@ -275,6 +278,8 @@ def test_a_slot_that_is_no_further_ahead_than_the_one_after_it_is_not_repeated()
 def test_planned_times_stand_on_whole_microseconds() -> None:
     assert rounded(NOON + 4.8e-7) == NOON
     assert rounded(NOON + 7.2e-7) == NOON + 1e-6
+    assert rounded(2.0**31 + 4.8e-7) == 2.0**31
+    assert rounded(3_726_133_102.1505313) == 3_726_133_102.150531  # in 2088 a product would be half of one off
 
 
 @pytest.mark.parametrize(("origin", "following"), [(NOON - 2 * HOUR, NOON + HOUR), (None, NOON + HOUR + 120)])
@@ -359,9 +364,42 @@ def test_of_missed_slots_one_more_than_the_limit_is_left_out() -> None:
     assert closed(found) == [(NOON, NOON, 1, "missed", "more than missed_limit")]
 
 
-def test_an_open_slot_has_failed_when_its_successors_come_and_one_run_stands_for_those() -> None:
-    row = ran(NOON - HOUR, open=NOON, retry_at=NOON + 60, attempts=1, last_info="no disk")
-    found = due(decide(service(), HOURLY, row, check(NOON + 2 * HOUR)))
+def test_as_many_missed_slots_as_the_limit_are_all_made_up_for() -> None:
+    asked = service(missed="all", missed_limit=2)
+    found = due(decide(asked, HOURLY, ran(NOON - HOUR), check(NOON + 1.5 * HOUR, up_since=NOON + 1.5 * HOUR)))
+    assert (found.planned, found.closed, found.reason) == (NOON, (), "catching up, 2 left")
+
+
+def test_a_missed_slot_that_failed_is_tried_until_a_newer_slot_than_its_run_comes() -> None:
+    asked, timing, up = service(missed="all"), Every(HOUR, "grid"), NOON + 1.5 * HOUR
+    row = ran(NOON - HOUR, origin=None, open=NOON, attempts=1, last_start=NOON + HOUR, last_info="no disk")
+    again = due(decide(asked, timing, row, check(NOON + 1.6 * HOUR, up_since=up)))
+    assert (again.planned, again.attempt, again.closed) == (NOON, 2, ())
+    next_one = due(decide(asked, timing, row, check(NOON + 2 * HOUR, up_since=up)))
+    assert (next_one.planned, next_one.attempt) == (NOON + HOUR, 1)
+    assert closed(next_one) == [(NOON, NOON, 1, "failed", "no disk")]
+
+
+def test_a_slot_that_came_as_the_node_did_was_not_missed() -> None:
+    row = ran(NOON - HOUR, open=NOON, attempts=1, last_start=NOON + HOUR, last_info="no disk")
+    found = due(decide(service(missed="all"), HOURLY, row, check(NOON + HOUR, up_since=NOON)))
+    assert (found.planned, closed(found)) == (NOON + HOUR, [(NOON, NOON, 1, "failed", "no disk")])
+    found = due(decide(service(), HOURLY, ran(NOON - HOUR), check(NOON + HOUR, up_since=NOON)))
+    assert (found.planned, closed(found)) == (NOON + HOUR, [(NOON, NOON, 1, "coalesced", "one run for all")])
+
+
+def test_a_slot_that_came_as_a_run_began_is_not_run_over_by_it() -> None:
+    row = ran(NOON - HOUR, last_start=NOON, last_end=NOON + 600)
+    found = due(decide(service(), HOURLY, row, check(NOON + 600)))
+    assert (found.planned, found.closed) == (NOON, ())
+
+
+@pytest.mark.parametrize(("origin", "timing"), [(NOON - HOUR, HOURLY), (None, Every(HOUR, "grid"))])
+def test_an_open_slot_has_failed_when_its_successors_come_and_one_run_stands_for_those(
+    origin: float | None, timing: Timing
+) -> None:
+    row = ran(NOON - HOUR, origin=origin, open=NOON, retry_at=NOON + 60, attempts=1, last_info="no disk")
+    found = due(decide(service(), timing, row, check(NOON + 2 * HOUR)))
     hour = (NOON + HOUR, NOON + HOUR, 1, "coalesced", "one run for all")
     assert closed(found) == [(NOON, NOON, 1, "failed", "no disk"), hour]
     assert found.planned == NOON + 2 * HOUR
@@ -370,3 +408,13 @@ def test_an_open_slot_has_failed_when_its_successors_come_and_one_run_stands_for
 def test_why_a_calendar_service_runs_names_no_interval() -> None:
     found = due(decide(service(), parse_cron("0 12 * * *", "UTC"), ran(NOON - DAY, every_s=None), check(NOON)))
     assert found.reason == "last run 24h ago"
+
+
+def test_why_a_service_with_a_plan_runs_for_the_first_time() -> None:
+    assert due(decide(service(), HOURLY, ServiceTiming(next_due=NOON), check(NOON))).reason == "never run"
+
+
+@pytest.mark.parametrize(("left", "told"), [(5.4, "5s"), (1.4, "1s"), (0.25, "250ms"), (0.0001, "1ms")])
+def test_a_wait_is_told_in_whole_seconds_if_it_is_that_long(left: float, told: str) -> None:
+    found = not_due(decide(service(), HOURLY, ran(NOON), check(NOON + HOUR - left)))
+    assert found.reason == f"runs in {told}"

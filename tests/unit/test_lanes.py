@@ -85,6 +85,17 @@ async def test_room_is_promised_while_a_verdict_is_written_and_there_when_it_is_
     await soon(lanes.finish())
 
 
+async def test_whoever_waits_for_room_is_told_as_soon_as_a_verdict_is_being_written() -> None:
+    lanes, end, written = Lanes(1), asyncio.Event(), asyncio.get_running_loop().create_future()
+    start(lanes, end.wait, written)
+    waiting = asyncio.ensure_future(lanes.soon())
+    await asyncio.sleep(0)
+    end.set()
+    assert await soon(waiting) == 1
+    written.set_result(None)
+    await soon(lanes.finish())
+
+
 async def test_runs_that_do_not_wait_share_a_task_and_one_that_waits_has_its_own() -> None:
     lanes, end = Lanes(9), asyncio.Event()
     jobs = [start(lanes), start(lanes), start(lanes, end.wait), start(lanes, end.wait), start(lanes)]

@@ -28,6 +28,13 @@ class TestPut:
         assert stored == replaced(asked, id=id, created=NOW - 1)
         assert (stored.attempts, stored.previous, stored.fence, stored.state) == (0, None, 0, State.READY)
 
+    @pytest.mark.parametrize("name", ["key", "key_until", "parent", "active_s", "timeout_s", "timing"])
+    async def test_whatever_is_asked_for_alone_is_kept(self, store: Store, name: str) -> None:
+        asked = task(**{name: getattr(FULL, name)})
+        ((id, _),) = await put(store, asked)
+        assert await one(store, id) == replaced(asked, id=id, created=NOW)
+        assert getattr((await take(store))[0], name) == getattr(FULL, name)
+
     @pytest.mark.parametrize("data", ["", "null", "x" * 3_000_000, 'q"\0\n', b"", b"\x93\x00\xff", bytes(70_000)])
     @pytest.mark.parametrize("way", ["found", "taken"])
     async def test_any_data_come_back_as_they_were(self, store: Store, data: str | bytes, way: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from raptor.errors import BadInput
@@ -17,24 +19,36 @@ HISTORY = (
 )
 
 
+MOVED: dict[str, Any] = {
+    "attempts": 2, "previous": NOW, "started": NOW + 1, "ended": NOW + 2, "output": '"out"', "error": "Traceback",
+    "reason": "why", "deaths": 1, "suspect": True, "history": HISTORY,
+}  # fmt: skip
+
+
 class TestSettle:
     @pytest.mark.parametrize("verdict", VERDICTS)
     async def test_a_task_becomes_what_was_settled(self, store: Store, verdict: str) -> None:
         (given,) = await taken(store, task(key="k"))
-        moved = {
-            "due": LATER, "attempts": 2, "previous": NOW, "started": NOW + 1, "ended": NOW + 2, "output": '"out"',
-            "error": "Traceback", "reason": "why", "deaths": 1, "suspect": True, "history": HISTORY,
-        }  # fmt: skip
+        moved = MOVED | {"due": LATER}
         assert await store.settle([move(given, VERDICTS[verdict], **moved)], now=NOW + 2) == frozenset()
         right = replaced(given, state=VERDICTS[verdict], owner=None, lease=None, **moved)
         assert await rows(store) == [right]
 
-    async def test_tasks_that_end_alike_keep_their_own_due_times(self, store: Store) -> None:
+    @pytest.mark.parametrize("moved", [{"ended": NOW + 1}, MOVED], ids=["plain", "full"])
+    async def test_tasks_that_end_alike_keep_their_own_due_times(self, store: Store, moved: dict[str, Any]) -> None:
         given = await taken(store, *(task(due=NOW - number) for number in range(5)))
-        over = [move(one, State.DONE, due=None, ended=NOW + 1) for one in given]
+        over = [move(one, State.DONE, due=None, **moved) for one in given]
         assert await store.settle(over, now=NOW + 1) == frozenset()
-        right = [replaced(one, state=State.DONE, owner=None, lease=None, ended=NOW + 1) for one in given]
+        right = [replaced(one, state=State.DONE, owner=None, lease=None, **moved) for one in given]
         assert await rows(store) == sorted(right, key=lambda one: one.id)
+
+    @pytest.mark.parametrize("name", MOVED)
+    async def test_of_tasks_that_are_settled_together_each_gets_its_own_values(self, store: Store, name: str) -> None:
+        first, second = await taken(store, task(), task())
+        moves = [move(first, State.DEAD, **{name: MOVED[name]}), move(second, State.DEAD)]
+        assert await store.settle(moves, now=NOW + 2) == frozenset()
+        over = {"state": State.DEAD, "owner": None, "lease": None}
+        assert await rows(store) == [replaced(first, **over | {name: MOVED[name]}), replaced(second, **over)]
 
     async def test_of_tasks_that_end_alike_only_the_stale_one_is_refused(self, store: Store) -> None:
         given = await taken(store, *(task() for _ in range(4)))

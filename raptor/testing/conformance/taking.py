@@ -186,6 +186,15 @@ class TestLimits:
         assert await take(store, now=back + 9.9, rate=3, per_s=10.0) == []
         assert len(await take(store, now=back + 10, rate=3, per_s=10.0)) == 3
 
+    async def test_a_clock_that_was_set_back_a_little_moves_only_the_starts_that_lie_ahead(self, store: Store) -> None:
+        await put(store, *(task() for _ in range(9)))
+        for at in (NOW, NOW + 8):
+            assert len(await take(store, 1, now=at, rate=2, per_s=10.0)) == 1
+        given = await store.take([want(rate=2, per_s=10.0)], owner="a", now=NOW + 5)
+        assert given == Taken([], {"default": NOW + 10})
+        given = await store.take([want(rate=2, per_s=10.0)], owner="a", now=NOW + 10)
+        assert (len(given.tasks), given.spent) == (1, {"default": NOW + 15})
+
     async def test_both_limits_hold_together(self, store: Store) -> None:
         await put(store, *(task() for _ in range(20)))
         given = await store.take([want(concurrency=4, rate=6, per_s=10.0)], owner="a", now=NOW)
