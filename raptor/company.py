@@ -48,6 +48,11 @@ class Company:
             self._departure = asyncio.Event()
         return news
 
+    @property
+    def as_of(self) -> float:
+        """The time of the last heartbeat: whoever left may be back since."""
+        return self._now
+
     def fail(self, error: str) -> None:
         self.failures += self.failing is None
         self.failing = error

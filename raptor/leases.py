@@ -117,7 +117,8 @@ class Leases:
             after = 0
             while page := await self._find(query, after):
                 after = page[-1].id
-                await self._bring_back([task for task in page if task.id not in self._workshop.held])
+                orphans = [task for task in page if task.id not in self._workshop.held and self._is_abandoned(task)]
+                await self._bring_back(orphans)
 
     async def _find(self, query: Query, after: int) -> list[Task]:
         return await self._clerk.durably(lambda: self._store.find(msgspec.structs.replace(query, after=after)))
@@ -125,9 +126,16 @@ class Leases:
     def _is_orphan(self, task: Task) -> bool:
         if task.owner == self._workshop.owner:
             return task.id not in self._workshop.held
-        company = self._workshop.company
-        has_left = company is not None and task.owner in company.left
-        return self._store.exclusive or has_left or (task.lease or 0.0) < self._clock.now()
+        return self._store.exclusive or self._is_abandoned(task)
+
+    def _is_abandoned(self, task: Task) -> bool:
+        """Its lease has ended, or its owner left. One that took or renewed it since that was heard of is back."""
+        company, lease = self._workshop.company, task.lease or 0.0
+        if lease < self._clock.now():
+            return True
+        if company is None or task.owner not in company.left:
+            return False
+        return lease <= company.as_of + self._workshop.line(task.queue).lease_s
 
     async def _bring_back(self, orphans: list[Task]) -> None:
         if orphans:

@@ -9,8 +9,8 @@ import pytest
 from raptor.commands import exit_code
 from raptor.errors import AlreadyRunning, CallTimeout, NotRunning, NotWritten
 from raptor.rows import LEASE_S, ServiceTiming
-from raptor.state.base import BEAT_S, Query, Taken
-from raptor.task import State
+from raptor.state.base import BEAT_S, Presence, Query, Taken, Want
+from raptor.task import State, Task
 from tests.designs.branch import TEN
 from tests.designs.many_world import ManyWorld
 from tests.designs.world import HOUR
@@ -168,6 +168,21 @@ async def test_a_task_that_is_cancelled_before_its_node_hears_that_it_has_it_nev
     await many.until(20)
     (task,) = await many.image.find(Query())
     assert (task.state, many.lines) == (State.CANCELLED, [])
+
+
+async def test_a_task_of_a_node_that_is_just_back_is_left_to_it(many: ManyWorld) -> None:
+    many.service("work")
+    one = await many.boot("one")
+    two = Presence(owner="two", name="two", host="h", pid=2, version="1", started=TEN)
+    await many.image.appear(two, now=TEN)
+    await many.until(2 * LEASE_S + 2)  # by the heartbeats of one the other is gone
+    await many.image.appear(two, now=many.clock.now())
+    await many.image.put([Task(service="work", due=many.clock.now())], now=many.clock.now())
+    await many.image.take([Want(queue="default", room=1, lease_s=LEASE_S)], owner="two", now=many.clock.now())
+    await one.new_lines()  # which has it look at leases, before its next heartbeat
+    await many.until(2 * LEASE_S + BEAT_S)
+    (task,) = await many.image.find(Query())
+    assert (task.owner, task.fence) == ("two", 1)
 
 
 async def test_the_end_of_a_task_is_waited_for_wherever_it_runs(many: ManyWorld) -> None:

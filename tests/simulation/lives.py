@@ -80,7 +80,11 @@ class LifeRunner(PythonRunner):
             return await super().run(service, context, log)
         pid = living.world.new_pid()
         living.world.work.write("start", living, context, pid)
-        await living.clock.sleep(script.takes_s)
+        try:
+            await living.clock.sleep(script.takes_s)
+        except asyncio.CancelledError:
+            living.world.work.write("cut", living, context, pid)
+            raise
         living.world.lost_child(living, pid)
         return KILLED
 
