@@ -35,7 +35,7 @@ from raptor.state.postgres.address import Address
 from raptor.state.postgres.durability import NOISE_S, Durability, is_skewed
 from raptor.state.postgres.lane import READER, Call, Finish, Lane, Transaction
 from raptor.state.postgres.looking import DROP, EARLIEST, QUEUES, SHED, UPCOMING
-from raptor.state.postgres.putting import check_all, earliest, send_keyed, send_plain
+from raptor.state.postgres.putting import check_all, earliest, merged, send_keyed
 from raptor.state.postgres.session import Session
 from raptor.state.postgres.taking import send_extend, send_settle, send_take
 from raptor.state.postgres.trouble import not_written
@@ -85,7 +85,7 @@ class PostgresStore:
             call = Call(lambda transaction: send_keyed(transaction, tasks, now, replace), about=tasks)
             placed = await self._rest.ask(call)
         else:
-            placed = await self._flow.ask(Call(merge=send_plain, given=(tasks, now), about=tasks))
+            placed = await self._flow.ask(Call(merge=merged, given=(tasks, now), about=tasks))
         rung = (task for task, (_, new) in zip(tasks, placed, strict=True) if new or replace)
         self._ring(earliest((task.queue, task.due) for task in rung))
         return placed
