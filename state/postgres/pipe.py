@@ -194,7 +194,7 @@ class Pipe:
             self._arrived = None
 
     def _attend(self) -> None:
-        """Watch the socket, from the first wait on: to begin and end that with each would be two calls of the system."""
+        """Watch the socket, from the first wait on: to begin and end with each would be two calls of the system."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop = loop
