@@ -190,7 +190,8 @@ class Queue:
 
     def _lanes(self, line: Line) -> int:
         """How many more units it may fill."""
-        return 1_000_000 if line.processors is None else line.processors - self._busy[line.name] - self._asked[line.name]
+        name, most = line.name, line.processors
+        return 1_000_000 if most is None else most - self._busy[name] - self._asked[name]
 
     async def _take(self, wants: Sequence[Want], room: int) -> list[Assignment]:
         horizon, suspects = self._horizon, sum(want.suspects for want in wants)

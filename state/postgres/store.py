@@ -28,7 +28,7 @@ from raptor.state.base import (
     Taken,
     Want,
 )
-from raptor.state.bells import Bells, LocalBell
+from raptor.state.bells import LocalBell
 from raptor.state.news import LocalWatch, News
 from raptor.state.postgres import looking, nodes, tables
 from raptor.state.postgres.address import Address
@@ -39,6 +39,7 @@ from raptor.state.postgres.putting import check_all, earliest, merged, send_keye
 from raptor.state.postgres.road import Road
 from raptor.state.postgres.session import Session
 from raptor.state.postgres.taking import send_extend, send_settle, send_take
+from raptor.state.postgres.trail import Trails
 from raptor.state.postgres.trouble import not_written
 from raptor.state.postgres.wire import INT8, Column, Time, at, reached, seconds
 from raptor.task import Move, Run, Slot, State, Task
@@ -57,7 +58,7 @@ class PostgresStore:
         self.durability: Durability | None = None  # what the server promises
         self.skew_s = 0.0  # how far the node's clock is off the server's
         self._clock = clock
-        self._bells = Bells()
+        self._bells = Trails()
         self._news = News()
         self._own: set[int] = set()
         self.session = Session(address, clock, self._bells, self._news, self._own, self._earliest)
@@ -104,7 +105,12 @@ class PostgresStore:
                 self._found.setdefault(owner, []).extend(taken.tasks)
 
         return await self._flow.ask(
-            Call(lambda transaction: send_take(transaction, wants, owner, now), about=wants, last=True, lost=lost)
+            Call(
+                lambda transaction: send_take(transaction, self._bells, wants, owner, now),
+                about=wants,
+                last=True,
+                lost=lost,
+            )
         )
 
     async def settle(self, moves: Sequence[Move], *, now: float) -> frozenset[int]:
