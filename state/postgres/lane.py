@@ -327,7 +327,11 @@ class Lane:
         transaction = Transaction(pipe, self._address.schema, self._name, doubt.mark)
         answers = await self._answers(transaction, doubt.calls)
         writes = self._role != READER and await transaction.writes()
-        doubt.answers = lambda _: answers
+
+        def known(told: Sequence[int]) -> Sequence[Any]:
+            return answers
+
+        doubt.answers = known
         await pipe.commit()
         return writes, answers
 

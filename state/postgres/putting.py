@@ -31,10 +31,10 @@ _SQL = {
 }  # fmt: skip
 
 _PUT = (
-    "WITH put AS ({}), given AS (SELECT array_agg(id) AS ids FROM put), m AS (INSERT INTO raptor.mark (lane, mark,"
-    " seen, told) SELECT %(lane)s::text, %(mark)s::bigint, now(), ids FROM given ON CONFLICT (lane) DO UPDATE"
-    " SET mark = excluded.mark, seen = excluded.seen, told = excluded.told)"
-    " SELECT ids, (SELECT count(pg_notify('raptor.news', word)) FROM unnest(%(notes)s::text[]) AS word) FROM given"
+    "WITH put AS ({}), m AS (INSERT INTO raptor.mark AS m (lane, mark, seen, told) SELECT %(lane)s::text,"
+    " %(mark)s::bigint, now(), array_agg(id) FROM put ON CONFLICT (lane) DO UPDATE SET mark = excluded.mark,"
+    " seen = excluded.seen, told = excluded.told RETURNING m.told) SELECT told,"
+    " (SELECT count(pg_notify('raptor.news', note)) FROM unnest(%(notes)s::text[]) AS note) FROM m"
 )
 OFFER = (
     "SELECT id, is_new FROM raptor.offer(%s::text, %s::text, %s::text::jsonb, %s::bytea, %s::text, %s::smallint,"
@@ -85,13 +85,13 @@ def merged(puts: Sequence[tuple[Sequence[Task], float]]) -> Merged:
     """Tasks without keys, of several puts at once."""
     tasks = [task for put, _ in puts for task in put]
     statement, values = _insert(tasks, [now for put, now in puts for _ in put])
-    news = Column(TEXT, notes(earliest((task.queue, task.due) for task in tasks)))
+    news = notes(earliest((task.queue, task.due) for task in tasks))
 
     def answers(told: Sequence[int]) -> list[list[Receipt]]:
         ids = iter(sorted(told))  # they grew in the order of the rows
         return [[Receipt(next(ids), True) for _ in put] for put, _ in puts]
 
-    return Merged(_put(statement), values | {"notes": news}, answers)
+    return Merged(_put(statement), values | {"notes": Column(TEXT, news)}, answers)
 
 
 async def send_keyed(

@@ -85,11 +85,12 @@ class PostgresStore:
         check_all(tasks)
         if not tasks:
             return []
+        call: Call[list[Receipt]] = Call(merge=merged, given=(tasks, now), about=tasks)
+        road = self._flow
         if any(task.key is not None for task in tasks):
             call = Call(lambda transaction: send_keyed(transaction, tasks, now, replace), about=tasks)
-            placed = await self._rest.ask(call)
-        else:
-            placed = await self._flow.ask(Call(merge=merged, given=(tasks, now), about=tasks))
+            road = self._rest
+        placed = await road.ask(call)
         rung = (task for task, (_, new) in zip(tasks, placed, strict=True) if new or replace)
         self._ring(earliest((task.queue, task.due) for task in rung))
         return placed
