@@ -10,6 +10,7 @@ import msgspec
 from raptor.assignment import Assignment
 from raptor.clerk import Clerk
 from raptor.clock import Clock, first_of
+from raptor.company import Company
 from raptor.errors import NotWritten
 from raptor.rows import LEASE_S
 from raptor.runners.family import sweep_after_crash
@@ -55,13 +56,16 @@ class Leases:
         self._changed.set()
 
     async def take_over(self) -> None:
-        """At the start: what this process lost hold of, and what others left."""
-        after = 0
+        """At the start: what this process lost hold of, and what others left. What others hold may lapse yet."""
+        after, held = 0, False
         query = Query(states=(State.TAKEN,), limit=PAGE)
         while page := await self._find(query, after):
             after = page[-1].id
             orphans = [task for task in page if self._is_orphan(task)]
             await self._bring_back(orphans)
+            held |= len(orphans) < len(page)
+        if not held and self._workshop.company is not None:
+            self._seen = self._company_of(self._workshop.company)
 
     async def keep(self) -> None:
         """Renew, for ever. Where owners live elsewhere, see whether one is gone."""
@@ -96,14 +100,20 @@ class Leases:
             self._lost(held.stale)
 
     def _is_doubtful(self) -> bool:
-        """Whether a lease may lapse: at first, after a failure, and when a node is quiet or has left. Others renew."""
+        """Whether a lease may lapse: if others had one at first, after a failure, and when a node is quiet or has left.
+
+        Others renew theirs.
+        """
         company, now = self._workshop.company, self._clock.now()
         if company is None or not company.nodes:
             return True
-        seen = (company.left, company.quiet, company.failures, self._clerk.durably.failures)
+        seen = self._company_of(company)
         if seen != self._seen:
             self._seen, self._doubt_until = seen, now + 2 * LEASE_S
         return now < self._doubt_until
+
+    def _company_of(self, company: Company) -> object:
+        return (company.left, company.quiet, company.failures, self._clerk.durably.failures)
 
     def _is_patient(self) -> bool:
         """After an outage others renew theirs first."""

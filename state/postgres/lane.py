@@ -1,8 +1,8 @@
 """A lane: one connection, on which calls that wait together share a transaction and a round trip.
 
-Every transaction that writes leaves a mark, and its answers are in hand before the commit is asked for. If the
-connection is lost meanwhile, the server is asked whether the mark is there: so a commit whose answer was lost is
-neither done twice nor given up.
+Every transaction that writes leaves a mark, and its answers are in hand before the commit is asked for, or stand in
+the mark. If the connection is lost meanwhile, the server is asked whether the mark is there: so a commit whose answer
+was lost is neither done twice nor given up.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -41,12 +41,24 @@ SEAL = (
 # An INSERT, because that waits for a transaction that has not ended yet, be it the first that leaves the mark.
 FATE = (
     "INSERT INTO raptor.mark AS m (lane, mark, seen) VALUES (%s, -1, now()) ON CONFLICT (lane)"
-    " DO UPDATE SET seen = excluded.seen RETURNING m.mark"
+    " DO UPDATE SET seen = excluded.seen RETURNING m.mark, m.told"
 )
 
 
-Merge: TypeAlias = "Callable[[Transaction, Sequence[Any]], Awaitable[Finish[Sequence[T]]]]"
-"""Of what several calls were given, to the answer of each."""
+class Merged(NamedTuple):
+    """What several calls were given as one statement, which leaves the mark itself and the numbers that it gives."""
+
+    statement: str
+    values: Mapping[str, Any]  # but for the lane and the mark
+    answers: Callable[[Sequence[int]], Sequence[Any]]  # of each call, by those numbers
+
+
+Merge: TypeAlias = Callable[[Sequence[Any]], Merged]
+
+
+def notes(news: Mapping[str, float]) -> list[str]:
+    """How all nodes are told that tasks will be ready: the earliest due time of each queue."""
+    return [f"t {due!r} {queue}" for queue, due in news.items()]
 
 
 class Transaction:
@@ -62,13 +74,13 @@ class Transaction:
 
     def tell(self, news: Mapping[str, float]) -> None:
         """Tasks will be ready: the earliest due time of each queue."""
-        self.notes += [f"t {due!r} {queue}" for queue, due in news.items()]
+        self.notes += notes(news)
 
     def tell_changes(self, changes: Sequence[tuple[str, str]]) -> None:
         """Records were changed; if there is too much to say, that anything may have."""
-        notes = [f"r {table} {key}" for table, key in changes]
-        fits = len(notes) <= NOTES and all(len(note) <= NOTE for note in notes)
-        self.notes += notes if fits else ["r  "]
+        told = [f"r {table} {key}" for table, key in changes]
+        fits = len(told) <= NOTES and all(len(note) <= NOTE for note in told)
+        self.notes += told if fits else ["r  "]
 
     async def send(self, statement: str, values: Values = ()) -> Answer:
         """Without waiting for its answer."""
@@ -77,8 +89,8 @@ class Transaction:
 
     async def seal(self) -> None:
         """Say that this was all, until more is sent: it goes out with the rest."""
-        notes, self.notes = self.notes, []
-        self._sealed = await self._pipe.send(named(SEAL, self._schema), (self._lane, self._mark, notes))
+        told, self.notes = self.notes, []
+        self._sealed = await self._pipe.send(named(SEAL, self._schema), (self._lane, self._mark, told))
 
     async def writes(self) -> bool:
         """Whether it leaves its mark."""
@@ -95,17 +107,18 @@ class Transaction:
 class Call(Generic[T]):
     """One call of the store's: `work` sends what it asks, and its answer is waited for after all have sent theirs.
 
-    Calls that have something to `merge` are sent as one, by the work of the first.
+    Calls that have something to `merge` are one statement and one round trip, by the work of the first.
     """
 
     def __init__(
         self,
         work: Callable[[Transaction], Awaitable[Finish[T]]] | None = None,
         *,
-        merge: Merge[T] | None = None,
+        merge: Merge | None = None,
         given: Any = None,
         about: object = None,
         alone: bool = False,
+        last: bool = False,
         lost: Callable[[T], None] | None = None,
     ) -> None:
         self.work = work
@@ -113,6 +126,7 @@ class Call(Generic[T]):
         self.given = given
         self.about = about  # what it was asked with: a second try of the same is known by it
         self.alone = alone
+        self.last = last  # what comes after it does not share its transaction
         self.lost = lost  # told of an answer that nobody waits for any more
         self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -132,9 +146,11 @@ class Call(Generic[T]):
 
 
 class Doubt:
-    """A transaction that may have been committed."""
+    """A transaction that may have been committed; `answers` are made of what its mark tells."""
 
-    def __init__(self, mark: int, calls: Sequence[Call[Any]], answers: Sequence[Any]) -> None:
+    def __init__(
+        self, mark: int, calls: Sequence[Call[Any]], answers: Callable[[Sequence[int]], Sequence[Any]]
+    ) -> None:
         self.mark = mark
         self.calls = calls
         self.answers = answers
@@ -142,32 +158,48 @@ class Doubt:
 
 
 class Lane:
+    """It takes from those that are `waiting`, as other lanes may, as soon as it is woken and free."""
+
     def __init__(
-        self, address: Address, role: str, ready: Callable[[], Awaitable[None]], opened: Callable[[int], None]
+        self,
+        address: Address,
+        role: str,
+        waiting: list[Call[Any]],
+        ready: Callable[[], Awaitable[None]],
+        opened: Callable[[int], None],
+        wake_one: Callable[[], None],
     ) -> None:
         self._address = address
         self._role = role
+        self._waiting = waiting
+        self._wake_one = wake_one  # of the lanes beside it, for what it leaves
         self._ready = ready
         self._opened = opened  # told of the server process that works here
         self._name = secrets.token_hex(16)
         self._mark = 0
         self._pipe: Pipe | None = None
-        self._waiting: list[Call[Any]] = []
         self._current: list[Call[Any]] = []
         self._doubts: list[Doubt] = []
         self._runner: asyncio.Task[None] | None = None
         self.commits = 0
 
-    def ask(self, call: Call[T]) -> asyncio.Future[T]:
+    @property
+    def is_at_rest(self) -> bool:
+        return self._runner is None or self._runner.done()
+
+    def wake(self) -> None:
+        if self.is_at_rest:
+            self._runner = asyncio.get_running_loop().create_task(self._run())
+
+    def joins(self, call: Call[Any]) -> bool:
+        """Whether the same was asked before, with an answer that was lost: then it gets that."""
         for doubt in self._doubts if call.about is not None else ():
             for place, earlier in enumerate(doubt.calls):
-                if earlier.about is call.about:  # the same again: its answer may be there already
+                if earlier.about is call.about:
                     doubt.calls = [*doubt.calls[:place], call, *doubt.calls[place + 1 :]]
-                    self._wake()
-                    return call.future
-        self._waiting.append(call)
-        self._wake()
-        return call.future
+                    self.wake()
+                    return True
+        return False
 
     async def close(self) -> None:
         runner, self._runner = self._runner, None
@@ -176,15 +208,13 @@ class Lane:
             await asyncio.gather(runner, return_exceptions=True)
         await self._hang_up()
 
-    def _wake(self) -> None:
-        if self._runner is None or self._runner.done():
-            self._runner = asyncio.get_running_loop().create_task(self._run())
-
     async def _run(self) -> None:
         try:
             while self._waiting or any(not call.future.done() for doubt in self._doubts for call in doubt.calls):
                 await self._ready()
                 calls = self._current = self._next()
+                if self._waiting:
+                    self._wake_one()
                 try:
                     await self._do(calls)
                 except Exception as error:
@@ -198,10 +228,17 @@ class Lane:
             raise
 
     def _next(self) -> list[Call[Any]]:
-        if self._waiting and self._waiting[0].alone:
+        if not self._waiting:
+            return []
+        first = self._waiting[0]
+        if first.alone:
             return [self._waiting.pop(0)]
-        calls = [call for call in self._waiting if not call.alone]
-        self._waiting = [call for call in self._waiting if call.alone]
+        calls: list[Call[Any]] = []
+        left: list[Call[Any]] = []
+        for call in self._waiting:
+            is_over = bool(calls) and calls[-1].last
+            (left if is_over or call.alone or call.merge is not first.merge else calls).append(call)
+        self._waiting[:] = left
         return calls
 
     async def _wait_for_doubts(self) -> None:
@@ -263,70 +300,82 @@ class Lane:
 
     async def _transact(self, pipe: Pipe, calls: list[Call[Any]]) -> None:
         self._mark += 1
-        transaction = Transaction(pipe, self._address.schema, self._name, self._mark)
-        answers: list[Any] = []
-        writes = False
-        pipe.attend()
+        doubt = Doubt(self._mark, calls, list)
         try:
             async with asyncio.timeout(CALL_S):
-                answers = await self._answers(transaction, calls)
-                if self._role != READER:
-                    writes = await transaction.writes()
-                await pipe.commit()
+                merge = calls[0].merge
+                writes, answers = await (self._ask(pipe, doubt) if merge is None else self._put(pipe, doubt, merge))
         except Exception as error:
-            if writes and is_lost(error):
-                self._doubts.append(Doubt(self._mark, calls, answers))
+            if pipe.in_doubt and self._role != READER:
+                self._doubts.append(doubt)
                 raise _InDoubt(str(error)) from error
             # A refusal of ours comes before anything was written: see Call.alone.
-            if isinstance(error, psycopg.Error | RaptorError) and not is_lost(error) and not writes:
+            if isinstance(error, psycopg.Error | RaptorError) and not is_lost(error):
                 await self._clear(pipe)
             elif not isinstance(error, psycopg.Error):
-                pipe.connection.pgconn.finish()  # what was sent must not be committed
+                pipe.give_up()  # what was sent must not be committed
             raise
         except BaseException:
-            pipe.connection.pgconn.finish()
+            pipe.give_up()
             raise
-        finally:
-            pipe.leave()
         self.commits += writes
         for call, answer in zip(calls, answers, strict=True):
             call.answer(answer)
+
+    async def _ask(self, pipe: Pipe, doubt: Doubt) -> tuple[bool, Sequence[Any]]:
+        """The answers come first, and then the commit."""
+        transaction = Transaction(pipe, self._address.schema, self._name, doubt.mark)
+        answers = await self._answers(transaction, doubt.calls)
+        writes = self._role != READER and await transaction.writes()
+
+        def known(told: Sequence[int]) -> Sequence[Any]:
+            return answers
+
+        doubt.answers = known
+        await pipe.commit()
+        return writes, answers
+
+    async def _put(self, pipe: Pipe, doubt: Doubt, merge: Merge) -> tuple[bool, Sequence[Any]]:
+        """All at once: the answers are in the mark."""
+        statement, values, answers = merge([call.given for call in doubt.calls])
+        doubt.answers = answers
+        pipe.look()
+        told = await pipe.send(
+            named(statement, self._address.schema), {**values, "lane": self._name, "mark": doubt.mark}
+        )
+        await pipe.commit()
+        ((numbers, *_),) = await told.fetchall()
+        return True, answers(numbers)
 
     async def _clear(self, pipe: Pipe) -> None:
         try:
             async with asyncio.timeout(CALL_S):
                 await pipe.clear()
         except Exception:
-            pipe.connection.pgconn.finish()
+            pipe.give_up()
 
     async def _answers(self, transaction: Transaction, calls: Sequence[Call[Any]]) -> list[Any]:
-        merged = [call for call in calls if call.merge is not None]
-        together = None
-        if merged and merged[0].merge is not None:
-            together = await merged[0].merge(transaction, [call.given for call in merged])
-        finishing = [(call, await call.send(transaction)) for call in calls if call.merge is None]
+        finishing = [await call.send(transaction) for call in calls]
         if self._role != READER:
             await transaction.seal()
-        found = dict(zip(merged, await together(), strict=True)) if together is not None else {}
-        found |= {call: await finish() for call, finish in finishing}
-        return [found[call] for call in calls]
+        return [await finish() for finish in finishing]
 
     async def _clear_doubts(self) -> None:
         while self._doubts:
             doubt = self._doubts[0]
-            done = await self._is_there(doubt.mark)
+            mark, told = await self._last_mark()
             self._doubts.pop(0)
-            if done:
+            if mark == doubt.mark:
                 self.commits += 1
-                for call, answer in zip(doubt.calls, doubt.answers, strict=True):
+                for call, answer in zip(doubt.calls, doubt.answers(told), strict=True):
                     call.answer(answer)
             else:
                 left = [call for call in doubt.calls if not call.future.done()]
                 if left:
                     self._waiting[:0] = left
 
-    async def _is_there(self, mark: int) -> bool:
-        """Whether the transaction of that mark, the last that left one, was committed."""
+    async def _last_mark(self) -> tuple[int, Sequence[int]]:
+        """Of the last transaction that was committed, and what it told."""
         async with asyncio.timeout(SETTLE_S):
             connection = await connect(self._address, role="doubt")
             try:
@@ -338,7 +387,7 @@ class Lane:
                         await end_stuck(self._address)
                         continue
                     assert row is not None
-                    return bool(row[0] == mark)
+                    return row[0], row[1] or ()
             finally:
                 await connection.close()
 
@@ -353,6 +402,7 @@ class Lane:
     async def _hang_up(self) -> None:
         if self._pipe is not None:
             pipe, self._pipe = self._pipe, None
+            pipe.give_up()
             await pipe.connection.close()
 
 

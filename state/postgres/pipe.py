@@ -72,8 +72,10 @@ class Pipe:
         self._count = 0
         self._expected: deque[Answer] = deque()
         self._asked = True  # for what the server has not sent yet
+        self.in_doubt = False  # a commit was asked for, and its answer is not here
         self._socket = connection.fileno()
         self._arrived: asyncio.Future[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # that watches the socket
         self._pgconn.enter_pipeline_mode()
 
     async def send(self, statement: str, values: Values = ()) -> Answer:
@@ -102,18 +104,14 @@ class Pipe:
         result = await self._result()
         if result is not None and result.status not in _GIVEN:
             raise error_from_result(result, self.connection.info.encoding)
-        answer = self._expected.popleft()
-        if result is not None and result.status == ExecStatus.TUPLES_OK:
-            self._transformer.set_pgresult(result)
-            answer.rows = self._transformer.load_rows(0, result.ntuples, tuple)
-        else:
-            answer.rows = []
+        self._give(result)
         while await self._result() is not None:  # the end of it
             pass
 
     async def commit(self) -> None:
-        """Have all that was sent committed, or nothing if one of it failed."""
+        """Have all that was sent committed, or nothing if one of it failed. All its answers are there then."""
         self._pgconn.pipeline_sync()
+        self.in_doubt = True
         await self._push()
         failed: PGresult | None = None
         while True:
@@ -122,8 +120,11 @@ class Pipe:
                 continue
             if result.status == ExecStatus.PIPELINE_SYNC:
                 break
-            if result.status not in _GIVEN and result.status != ExecStatus.PIPELINE_ABORTED:
+            if result.status in _GIVEN:
+                self._give(result)
+            elif result.status != ExecStatus.PIPELINE_ABORTED:
                 failed = failed or result
+        self.in_doubt = False
         self._expected.clear()
         self._asked = True
         if failed is not None:
@@ -139,12 +140,14 @@ class Pipe:
             if self.connection.closed:
                 raise
 
-    def attend(self) -> None:
-        """Watch the socket, from now to `leave`."""
-        asyncio.get_running_loop().add_reader(self._socket, self._wake)
+    def look(self) -> None:
+        """Raise psycopg's OperationalError if the server has gone since the last answer: nothing was sent then."""
+        self._pgconn.consume_input()
 
-    def leave(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._socket)
+    def give_up(self) -> None:
+        """End the connection, and with it what was not committed."""
+        self._look_away()
+        self._pgconn.finish()
 
     def _prepare(self, text: bytes, types: tuple[int, ...]) -> bytes:
         self._count += 1
@@ -153,6 +156,15 @@ class Pipe:
         self._expected.append(Answer(self, name))
         self._prepared[text, types] = name
         return name
+
+    def _give(self, result: PGresult | None) -> None:
+        """It is the answer of the earliest that has none."""
+        answer = self._expected.popleft()
+        if result is not None and result.status == ExecStatus.TUPLES_OK:
+            self._transformer.set_pgresult(result)
+            answer.rows = self._transformer.load_rows(0, result.ntuples, tuple)
+        else:
+            answer.rows = []
 
     async def _result(self) -> PGresult | None:
         while self._pgconn.is_busy():
@@ -174,12 +186,27 @@ class Pipe:
             self._pgconn.consume_input()
 
     async def _readable(self) -> None:
+        self._attend()
         self._arrived = asyncio.get_running_loop().create_future()
         try:
             await self._arrived
         finally:
             self._arrived = None
 
+    def _attend(self) -> None:
+        """Watch the socket, from the first wait on: to begin and end with each would be two calls of the system."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop = loop
+            loop.add_reader(self._socket, self._wake)
+
+    def _look_away(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._socket)
+        self._loop = None
+
     def _wake(self) -> None:
-        if self._arrived is not None and not self._arrived.done():
+        if self._arrived is None:
+            self._look_away()  # the server has gone, or speaks unasked: that is read with the next answer
+        elif not self._arrived.done():
             self._arrived.set_result(None)

@@ -9,28 +9,32 @@ from math import inf
 from typing import Any
 
 import msgspec
-from psycopg.types.numeric import Int2
 
 from raptor.errors import BadInput
 from raptor.state.asked import check
 from raptor.state.base import Receipt
-from raptor.state.postgres.lane import Finish, Transaction
+from raptor.state.postgres.lane import Finish, Merged, Transaction, notes
 from raptor.state.postgres.pipe import Answer
 from raptor.state.postgres.wire import BYTEA, FLOAT8, INT2, INT4, INT8, TEXT, TIME, Column, Time, at, not_before
 from raptor.task import Task
 
-# What all rows have in common is given once, and the rest as arrays: an array that is missing leaves NULL.
-INSERT = (
-    "INSERT INTO raptor.task (queue, service, data, body, encoding, priority, due, created, max_attempts, key_until,"
-    " parent, active_s, timeout_s, timing) SELECT coalesce(u.queue, %(queue)s::text), coalesce(u.service,"
-    " %(service)s::text), u.data::jsonb, u.body, u.encoding, coalesce(u.priority, %(priority)s::smallint),"
-    " coalesce(u.due, %(due)s::timestamptz), coalesce(u.created, %(now)s::timestamptz),"
-    " nullif(coalesce(u.max_attempts, %(max_attempts)s::integer), 0), u.key_until, u.parent, u.active_s, u.timeout_s,"
-    " u.timing FROM unnest(%(queues)s::text[], %(services)s::text[], %(data)s::text[], %(bodies)s::bytea[],"
-    " %(encodings)s::text[], %(priorities)s::smallint[], %(dues)s::timestamptz[], %(nows)s::timestamptz[],"
-    " %(all_attempts)s::integer[], %(untils)s::timestamptz[], %(parents)s::bigint[], %(actives)s::float8[],"
-    " %(timeouts)s::float8[], %(timings)s::text[]) AS u (queue, service, data, body, encoding, priority, due,"
-    " created, max_attempts, key_until, parent, active_s, timeout_s, timing) RETURNING id"
+# Columns of a task, and their types; and those that would get a value if they were left out.
+_TYPES = {
+    "queue": TEXT, "service": TEXT, "data": TEXT, "body": BYTEA, "encoding": TEXT, "priority": INT2, "due": TIME,
+    "created": TIME, "max_attempts": INT4, "key_until": TIME, "parent": INT8, "active_s": FLOAT8, "timeout_s": FLOAT8,
+    "timing": TEXT,
+}  # fmt: skip
+_DEFAULT = ("data", "max_attempts")
+_SQL = {
+    INT2: "smallint", INT4: "integer", INT8: "bigint", FLOAT8: "float8", TEXT: "text", BYTEA: "bytea",
+    TIME: "timestamptz",
+}  # fmt: skip
+
+_PUT = (
+    "WITH put AS ({}), m AS (INSERT INTO raptor.mark AS m (lane, mark, seen, told) SELECT %(lane)s::text,"
+    " %(mark)s::bigint, now(), array_agg(id) FROM put ON CONFLICT (lane) DO UPDATE SET mark = excluded.mark,"
+    " seen = excluded.seen, told = excluded.told RETURNING m.told) SELECT told,"
+    " (SELECT count(pg_notify('raptor.news', note)) FROM unnest(%(notes)s::text[]) AS note) FROM m"
 )
 OFFER = (
     "SELECT id, is_new FROM raptor.offer(%s::text, %s::text, %s::text::jsonb, %s::bytea, %s::text, %s::smallint,"
@@ -77,19 +81,17 @@ async def lock_keys(transaction: Transaction, tasks: Sequence[Task]) -> None:
         await transaction.send(LOCK_KEYS, ([task.service for task in keyed], [task.key for task in keyed]))
 
 
-async def send_plain(
-    transaction: Transaction, puts: Sequence[tuple[Sequence[Task], float]]
-) -> Finish[list[list[Receipt]]]:
+def merged(puts: Sequence[tuple[Sequence[Task], float]]) -> Merged:
     """Tasks without keys, of several puts at once."""
     tasks = [task for put, _ in puts for task in put]
-    cursor = await transaction.send(INSERT, _rows(tasks, [now for put, now in puts for _ in put]))
-    transaction.tell(earliest((task.queue, task.due) for task in tasks))
+    statement, values = _insert(tasks, [now for put, now in puts for _ in put])
+    news = notes(earliest((task.queue, task.due) for task in tasks))
 
-    async def finish() -> list[list[Receipt]]:
-        ids = iter(sorted(await cursor.fetchall()))  # they grew in the order of the rows
-        return [[Receipt(next(ids)[0], True) for _ in put] for put, _ in puts]
+    def answers(told: Sequence[int]) -> list[list[Receipt]]:
+        ids = iter(sorted(told))  # they grew in the order of the rows
+        return [[Receipt(next(ids), True) for _ in put] for put, _ in puts]
 
-    return finish
+    return Merged(_put(statement), values | {"notes": Column(TEXT, news)}, answers)
 
 
 async def send_keyed(
@@ -119,11 +121,11 @@ async def send_in_order(
             plain.append(task)
             continue
         if plain:
-            steps.append((await transaction.send(INSERT, _rows(plain, [now])), False))
+            steps.append((await transaction.send(*_insert(plain, [now] * len(plain))), False))
             plain = []
         steps.append((await transaction.send(OFFER, _offer(task, now, replace, after[place] if after else 0)), True))
     if plain:
-        steps.append((await transaction.send(INSERT, _rows(plain, [now])), False))
+        steps.append((await transaction.send(*_insert(plain, [now] * len(plain))), False))
 
     async def finish() -> list[Receipt]:
         placed: list[Receipt] = []
@@ -160,38 +162,63 @@ def form(data: str | bytes) -> Form:
     return (data, None, None) if fits else (None, data.encode("utf-8", "surrogatepass"), "utf8")
 
 
-def _rows(tasks: Sequence[Task], now: Sequence[float]) -> dict[str, Any]:
-    first = tasks[0]
-    forms = [form(task.data) for task in tasks]
-
-    def differing(of: int, values: list[Any]) -> Column | None:
+def _insert(tasks: Sequence[Task], now: Sequence[float]) -> tuple[str, dict[str, Any]]:
+    """What all rows have in common is given once, what differs as arrays, and what none of them has is left out."""
+    data, bodies, encodings = zip(*(form(task.data) for task in tasks), strict=True)
+    columns: dict[str, Sequence[Any]] = {
+        "queue": [task.queue for task in tasks],
+        "service": [task.service for task in tasks],
+        "data": data,
+        "body": bodies,
+        "encoding": encodings,
+        "priority": [task.priority for task in tasks],
+        "due": [task.due for task in tasks],
+        "created": now,
+        "max_attempts": [task.max_attempts or None for task in tasks],
+        "key_until": [task.key_until for task in tasks],
+        "parent": [task.parent for task in tasks],
+        "active_s": [task.active_s for task in tasks],
+        "timeout_s": [task.timeout_s for task in tasks],
+        "timing": [task.timing for task in tasks],
+    }
+    common: list[str] = []
+    apart: list[str] = []
+    given: dict[str, Any] = {}
+    for name, values in columns.items():
         one = values[0]
-        return None if all(value == one for value in values) else Column(of, values)
+        # With several rows the data is always apart: it says how many there are.
+        if (name == "data" and len(tasks) > 1) or values.count(one) < len(values):
+            apart.append(name)
+            given[name] = Column(_TYPES[name], _times(name, values))
+        elif one is not None or name in _DEFAULT:
+            common.append(name)
+            given[name] = Time(*_times(name, values[:1])) if _TYPES[name] == TIME else one
+    return _statement(tuple(common), tuple(apart)), given
 
-    def present(of: int, values: list[Any]) -> Column | None:
-        return None if all(value is None for value in values) else Column(of, values)
 
-    all_attempts = [task.max_attempts or 0 for task in tasks]
-    dues = [task.due for task in tasks]
-    return {
-        "queue": first.queue, "service": first.service, "priority": Int2(first.priority),
-        "due": Time(not_before(first.due)), "now": Time(at(now[0])), "max_attempts": all_attempts[0],
-        "queues": differing(TEXT, [task.queue for task in tasks]),
-        "services": differing(TEXT, [task.service for task in tasks]),
-        # Always there: it says how many rows there are.
-        "data": Column(TEXT, [data for data, _, _ in forms]),
-        "bodies": present(BYTEA, [body for _, body, _ in forms]),
-        "encodings": present(TEXT, [encoding for _, _, encoding in forms]),
-        "priorities": differing(INT2, [task.priority for task in tasks]),
-        "dues": None if all(due == dues[0] for due in dues) else Column(TIME, [not_before(due) for due in dues]),
-        "nows": None if now.count(now[0]) == len(now) else Column(TIME, [at(when) for when in now]),
-        "all_attempts": differing(INT4, all_attempts),
-        "untils": present(TIME, [None if task.key_until is None else at(task.key_until) for task in tasks]),
-        "parents": present(INT8, [task.parent for task in tasks]),
-        "actives": present(FLOAT8, [task.active_s for task in tasks]),
-        "timeouts": present(FLOAT8, [task.timeout_s for task in tasks]),
-        "timings": present(TEXT, [task.timing for task in tasks]),
-    }  # fmt: skip
+def _times(name: str, values: Sequence[Any]) -> Sequence[Any]:
+    if _TYPES[name] != TIME:
+        return values
+    moment = not_before if name == "due" else at
+    return [None if value is None else moment(value) for value in values]
+
+
+@lru_cache(maxsize=1000)
+def _statement(common: tuple[str, ...], apart: tuple[str, ...]) -> str:
+    def cast(name: str, text: str) -> str:
+        return f"{text}::jsonb" if name == "data" else text
+
+    once = [cast(name, f"%({name})s::{_SQL[_TYPES[name]]}") for name in common]
+    each = [cast(name, f"u.{name}") for name in apart]
+    arrays = ", ".join(f"%({name})s::{_SQL[_TYPES[name]]}[]" for name in apart)
+    rows = f" FROM unnest({arrays}) AS u ({', '.join(apart)})" if apart else ""
+    columns, values = ", ".join((*common, *apart)), ", ".join((*once, *each))
+    return f"INSERT INTO raptor.task ({columns}) SELECT {values}{rows} RETURNING id"
+
+
+@lru_cache(maxsize=1000)
+def _put(insert: str) -> str:
+    return _PUT.format(insert)
 
 
 def _offer(task: Task, now: float, replace: bool, after: int) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from raptor.state.pace import Starts, allowance, started
 from raptor.state.postgres.lane import Finish, Transaction
 from raptor.state.postgres.pipe import Answer
 from raptor.state.postgres.putting import earliest, lock_keys, send_in_order
+from raptor.state.postgres.trail import PRIORITIES, End, Trails, after
 from raptor.state.postgres.wire import (
     EPOCH,
     INT2,
@@ -52,15 +53,14 @@ GIVEN = (
     f" {_micros('previous')}, {_micros('ended')}, t.output, t.error, t.history, translate(encode(t.body, 'base64'),"
     " E'\\n', ''), t.encoding, t.reason, t.deaths)::text END"
 )
-_DUE = (
-    "SELECT ctid FROM (SELECT ctid FROM raptor.task WHERE state = 'ready' AND queue = %(queue)s"
-    " AND suspect = %(suspects)s AND priority = {} AND due <= %(now)s ORDER BY due, id LIMIT %(room)s"
-    " FOR UPDATE SKIP LOCKED) AS p{}"
-)
 TAKE = (
-    f"WITH due AS MATERIALIZED ({' UNION ALL '.join(_DUE.format(p, p) for p in range(10))} LIMIT %(room)s)"
+    f"WITH due AS MATERIALIZED (SELECT d.place FROM generate_series(0, {PRIORITIES - 1}) AS p (priority), LATERAL ("
+    "SELECT t.ctid AS place FROM raptor.task AS t WHERE t.state = 'ready' AND t.queue = %(queue)s"
+    " AND t.suspect = %(suspects)s AND t.priority = p.priority AND t.due <= %(now)s"
+    " AND (t.due, t.id) > ((%(dues)s::timestamptz[])[p.priority + 1], (%(ids)s::bigint[])[p.priority + 1])"
+    " ORDER BY t.due, t.id LIMIT %(room)s FOR UPDATE SKIP LOCKED) AS d LIMIT %(room)s)"
     " UPDATE raptor.task AS t SET state = 'taken', fence = t.fence + 1, owner = %(owner)s, lease = %(lease)s,"
-    f" started = %(now)s WHERE t.ctid = ANY(ARRAY(SELECT ctid FROM due)) RETURNING {GIVEN}"
+    f" started = %(now)s WHERE t.ctid = ANY(ARRAY(SELECT place FROM due)) RETURNING {GIVEN}"
 )
 SUSPECTS = (
     "SELECT q FROM unnest(%s::text[]) AS q WHERE EXISTS (SELECT 1 FROM raptor.task AS t WHERE t.state = 'ready'"
@@ -126,25 +126,55 @@ _tries = msgspec.json.Decoder(tuple[Try, ...])
 _starts = msgspec.json.Decoder(Starts)
 
 
-async def send_take(transaction: Transaction, wants: Sequence[Want], owner: str, now: float) -> Finish[Taken]:
+async def send_take(
+    transaction: Transaction, trails: Trails, wants: Sequence[Want], owner: str, now: float
+) -> Finish[Taken]:
     limited = sorted({want.queue for want in wants if want.concurrency is not None or want.rate is not None})
-    others = [want.queue for want in wants if not want.suspects]
-    suspects = await transaction.send(SUSPECTS, (others, Time(reached(now)))) if others else None
     if limited:
-        given = await _take_limited(transaction, wants, owner, now, limited)
-        cursors: list[tuple[Want, Answer]] = []
-    else:
-        given = Taken([], {})
-        cursors = [
-            (want, await transaction.send(TAKE, _wanted(want, want.room, owner, now)))
-            for want in wants
-            if want.room > 0
-        ]
+        return await _send_limited(transaction, wants, owner, now, limited)
+    followed = {want.queue: trails.find(want.queue) for want in wants if not want.suspects}
+    suspects = await _send_suspects(transaction, [queue for queue, end in followed.items() if end is None], now)
+    cursors = [
+        (want, await transaction.send(TAKE, _wanted(want, want.room, owner, now, followed.get(want.queue))))
+        for want in wants
+        if want.room > 0
+    ]
 
     async def finish() -> Taken:
-        doubtful = [] if suspects is None else await suspects.fetchall()
-        tasks = [task for want, cursor in cursors for task in _in_order(await cursor.fetchall(), want, owner, now)]
-        return Taken(given.tasks or tasks, given.spent, frozenset(row[0] for row in doubtful))
+        given: list[Task] = []
+        doubtful = set(await suspects())
+        for want, cursor in cursors:
+            rows = await cursor.fetchall()
+            if len(rows) < want.room and followed.get(want.queue) is not None:  # there may be some before the trail
+                again = await _send_suspects(transaction, [want.queue], now)
+                rows += await transaction.rows(TAKE, _wanted(want, want.room - len(rows), owner, now))
+                doubtful |= set(await again())
+            given += _in_order(rows, want, owner, now)
+            if not want.suspects:
+                last = rows[-1] if len(rows) >= want.room else None  # they are in order now
+                trails.leave(want.queue, None if last is None else End(last[3], last[4], last[0]))
+        return Taken(given, {}, frozenset(doubtful))
+
+    return finish
+
+
+async def _send_suspects(transaction: Transaction, queues: list[str], now: float) -> Finish[list[str]]:
+    cursor = await transaction.send(SUSPECTS, (queues, Time(reached(now)))) if queues else None
+
+    async def finish() -> list[str]:
+        return [] if cursor is None else [row[0] for row in await cursor.fetchall()]
+
+    return finish
+
+
+async def _send_limited(
+    transaction: Transaction, wants: Sequence[Want], owner: str, now: float, limited: list[str]
+) -> Finish[Taken]:
+    suspects = await _send_suspects(transaction, [want.queue for want in wants if not want.suspects], now)
+    given = await _take_limited(transaction, wants, owner, now, limited)
+
+    async def finish() -> Taken:
+        return given._replace(suspects=frozenset(await suspects()))
 
     return finish
 
@@ -178,10 +208,10 @@ async def _take_limited(
     return Taken(tasks, spent)
 
 
-def _wanted(want: Want, room: int, owner: str, now: float) -> dict[str, Any]:
+def _wanted(want: Want, room: int, owner: str, now: float, end: End | None = None) -> dict[str, Any]:
     return {
         "queue": want.queue, "suspects": want.suspects, "now": Time(reached(now)), "room": room, "owner": owner,
-        "lease": Time(at(now + want.lease_s)),
+        "lease": Time(at(now + want.lease_s)), **after(end),
     }  # fmt: skip
 
 

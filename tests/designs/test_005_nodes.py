@@ -412,6 +412,20 @@ async def test_a_store_of_one_process_is_asked_for_none_of_this(clock: Any) -> N
     assert len(many.runs("a")) == 11
 
 
+async def test_a_node_at_rest_shows_itself_and_asks_for_nothing_else(many: ManyWorld) -> None:
+    """Nobody held a task when it came: there is no lease to wait for."""
+    many.service("work")
+    one = await many.boot("one")
+    await many.until(1)
+    await one.put("work")
+    await many.until(10)
+    one.door.calls.clear()
+    await many.until(70)
+    assert set(one.door.calls) == {"appear"}
+    assert len(one.door.calls) <= 12
+    await many.close()
+
+
 # Taking over
 
 

@@ -70,11 +70,13 @@ class Proxy:
     async def _ask(self, reader: asyncio.StreamReader, server: asyncio.StreamWriter, fate: list[str]) -> None:
         while data := await reader.read(1 << 16):
             await self._flows.wait()
-            if self.cut is not None and data.startswith(SYNC):
+            if self.cut is not None and data.endswith(SYNC):
                 fate.append(self.cut)
                 self.cut = None
                 self.cuts += 1
                 if fate == ["before"]:
+                    server.write(data.removesuffix(SYNC))
+                    await server.drain()
                     return
             server.write(data)
             await server.drain()

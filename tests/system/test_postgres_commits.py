@@ -70,6 +70,21 @@ async def test_puts_that_share_an_unknown_commit_are_stored_once(
 
 
 @pytest.mark.parametrize("cut", CUTS)
+async def test_a_long_put_whose_commit_is_unknown_is_told_all_of_its_ids(
+    pg_address: str, system_clock: Clock, cut: str
+) -> None:
+    async with behind_a_proxy(pg_address, system_clock) as (store, proxy):
+        await store.put([task()], now=NOW)
+        proxy.cut = cut
+        many = [task(data=str(number), priority=number % 3) for number in range(5000)]
+        placed = await store.put(many, now=NOW)
+        assert proxy.cuts == 1
+        found = {one.id: one.data for one in await store.find(Query(limit=6000))}
+        assert [found[id] for id, _ in placed] == [one.data for one in many]
+        assert len(found) == 5001
+
+
+@pytest.mark.parametrize("cut", CUTS)
 async def test_a_take_whose_commit_is_unknown_gives_each_task_once(
     pg_address: str, system_clock: Clock, cut: str
 ) -> None:

@@ -120,6 +120,45 @@ async def test_two_stores_hear_of_each_other(pg_address: str, system_clock: Cloc
         watch.close()
 
 
+async def test_a_take_that_goes_on_from_the_last_misses_nothing_that_is_earlier(
+    pg_address: str, system_clock: Clock
+) -> None:
+    async with open_store(pg_address, system_clock) as here, open_store(pg_address, system_clock) as there:
+
+        async def take(room: int) -> list[str | bytes]:
+            return [one.data for one in (await here.take([Want(queue="default", room=room)], owner="a", now=NOW)).tasks]
+
+        bell = here.listen()
+        await here.queues()
+        await here.put([task(data=str(number), due=NOW - 50.0) for number in range(10)], now=NOW)
+        await here.put([task(data="urgent", due=NOW - 10.0, priority=4)], now=NOW)
+        await bell.ring()
+        assert await take(2) == ["urgent", "0"]
+        assert await take(2) == ["1", "2"]
+        await here.put([task(data="more urgent", priority=1)], now=NOW)
+        await here.put([task(data="earlier", due=NOW - 60.0)], now=NOW)
+        assert await take(3) == ["more urgent", "earlier", "3"]
+        await bell.ring()
+        await there.put([task(data="elsewhere", due=NOW - 60.0)], now=NOW)
+        async with asyncio.timeout(20):
+            await bell.ring()
+        assert await take(2) == ["elsewhere", "4"]
+        quiet = (
+            "SET raptor.quiet = 'on';"
+            " INSERT INTO raptor.task (service, data, due) VALUES ('work', '\"quiet\"', to_timestamp(3))"
+        )
+        await system_clock.offload(run, pg_address, quiet)
+        assert sorted(map(str, await take(9))) == [
+            '"quiet"',
+            "5",
+            "6",
+            "7",
+            "8",
+            "9",
+        ]  # it found less than it asked for
+        bell.close()
+
+
 @pytest.mark.spec("000-09", "000-12")
 async def test_without_notifications_a_poll_finds_what_is_there(pg_address: str, system_clock: Clock) -> None:
     async with open_store(pg_address, system_clock) as store:

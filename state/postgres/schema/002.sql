@@ -49,3 +49,7 @@ $$;
 
 -- Room for both of the versions that a task adds, when it is taken and when it ends, in the page that it is in.
 ALTER TABLE raptor.task SET (fillfactor = 45);
+
+-- What a put gave, kept in the page with its mark: one whose answer is lost has it told again.
+ALTER TABLE raptor.mark ADD COLUMN told bigint[];
+ALTER TABLE raptor.mark ALTER COLUMN told SET STORAGE MAIN;
