@@ -180,7 +180,7 @@ def test_queues_on_postgres_are_measured_beside_what_is_there(bench: Any, part: 
     assert rows.keys() == ON_POSTGRES[part]
     for what, row in rows.items():
         assert isinstance(row["value"], float | int) or is_reason(row["value"]), what
-        assert f"| {what} |" in printed
+        assert f"| {named(row)} |" in printed
     assert numbers["figures"]
     for row in numbers["figures"]:
         assert row["values"]["Raptor"] > 0
