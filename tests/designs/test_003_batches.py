@@ -53,6 +53,17 @@ async def test_tasks_of_one_moment_are_handed_over_together_as_typed_records(que
     assert await queues.states() == [State.DONE] * 8
 
 
+async def test_one_task_alone_is_a_batch_too(queues: QueueWorld) -> None:
+    post = Post(queues)
+    node = await queues.boot()
+    worker = node.worker
+    await node.put("send", {"to": "a"})
+    await queues.until(1)
+    assert post.calls == [[Mail("a", 0)]]
+    assert await queues.states() == [State.DONE]
+    assert node.worker is worker, "one that failed would have given it to the next"
+
+
 @pytest.mark.spec("R3-01", "003-34")
 async def test_four_processors_of_batches_of_five_take_twenty_tasks_at_once(queues: QueueWorld) -> None:
     post = Post(queues, takes=10.0)

@@ -23,6 +23,8 @@ async def test_scenario_1_a_cycle_runs_all_in_list_order_and_comes_again_after_t
     await world.until(2 * HOUR + MINUTE)
     assert world.order == ["a", "c", "b"] * 3
     assert world.times("a") == [0, HOUR, 2 * HOUR]
+    for told in ("service_started", "service_ended"):
+        assert [event.facts["run"].service for event in world.happened(told)] == world.order
 
 
 @pytest.mark.spec("004-15", "R4-05")

@@ -7,9 +7,13 @@ PURE: dict[str, tuple[str, ...]] = {
     "raptor.due": ("tests/unit/test_due.py", "tests/designs/test_004_slots.py", "tests/designs/test_004_time.py"),
     "raptor.timing": ("tests/unit/test_timing.py",),
     "raptor.wheel": ("tests/unit/test_wheel.py", "tests/unit/test_horizon.py"),
-    "raptor.cron": ("tests/unit/test_cron.py", "tests/fuzz/test_found.py", "tests/fuzz/test_cron.py"),
+    "raptor.cron": (
+        "tests/unit/test_cron.py", "tests/fuzz/test_cron.py",
+        "tests/fuzz/test_found.py::test_a_range_of_one_with_a_step_is_that_one",
+        "tests/fuzz/test_found.py::test_a_range_of_more_keeps_its_step",
+    ),
     "raptor.settlement": ("tests/unit/test_settlement.py", "tests/designs/test_001_repeating.py"),
-}
+}  # fmt: skip
 """Every mutant."""
 
 SAMPLED: dict[str, tuple[str, ...]] = {

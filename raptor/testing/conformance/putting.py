@@ -89,6 +89,12 @@ class TestPut:
 class TestKeys:
     """One pending task of a service for each key, and none until `key_until`."""
 
+    async def test_whoever_holds_a_key_is_not_replaced_unless_that_is_asked_for(self, store: Store) -> None:
+        for data in ("1", "2"):
+            await store.put([task(key="k", data=data)], now=NOW)
+        (found,) = await rows(store)
+        assert found.data == "1"
+
     async def test_a_key_is_of_its_service_alone(self, store: Store) -> None:
         placed = await put(store, task(key="k"), task(key="k", service="other"), task(key="l"), task(), task())
         assert all(new for _, new in placed)
