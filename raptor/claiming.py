@@ -54,7 +54,7 @@ class Claiming:
         await self._timetable.save(service, row, () if self._tenure is None else self._tenure.rights(service))
 
     @asynccontextmanager
-    async def changing(self, service: str) -> AsyncGenerator[bool, None]:
+    async def changing(self, service: str) -> AsyncGenerator[bool]:
         """Whether its row may be changed without a run: not if somebody else runs it, or has changed it meanwhile.
 
         Nobody begins a run as long as that lasts: it would be for a slot that is just being closed.
