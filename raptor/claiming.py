@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
 from raptor.clock import Clock
 from raptor.durably import Durably
 from raptor.rows import ServiceTiming
 from raptor.state.base import Right
 from raptor.tenure import Tenure
-from raptor.timetable import ELSEWHERE, Claim, Timetable
+from raptor.timetable import BY_HAND, ELSEWHERE, Claim, Timetable
 
 
 class Claiming:
@@ -50,23 +53,27 @@ class Claiming:
         """The row of a service that this scheduler runs."""
         await self._timetable.save(service, row, () if self._tenure is None else self._tenure.rights(service))
 
-    async def is_free(self, service: str, row: ServiceTiming | None) -> bool:
-        """Whether the row may be changed without a run: among many nodes not if another has, or has changed it.
+    @asynccontextmanager
+    async def changing(self, service: str) -> AsyncGenerator[bool]:
+        """Whether its row may be changed without a run: not if somebody else runs it, or has changed it meanwhile.
 
-        The right to it is held then, until `release`.
+        Nobody begins a run as long as that lasts: it would be for a slot that is just being closed.
         """
-        if not self.is_shared or self._holds(service):
-            return True
-        if not await self.share(service):
-            return False
-        if self._timetable.row(service) == row:
-            return True
-        await self.release(service)
-        return False
-
-    def _holds(self, service: str) -> bool:
-        claim = self._timetable.claims.get(service)
-        return claim is not None and claim.holder == self._scheduler
+        claim, row = self._timetable.claims.get(service), self._timetable.row(service)
+        if claim is not None and claim.holder == self._scheduler:
+            yield True
+        elif self.is_shared:
+            is_ours = await self.share(service)
+            yield is_ours and self._timetable.row(service) == row
+            if is_ours and service not in self._timetable.claims:
+                await self.release(service)
+        else:
+            mine = Claim(self._scheduler, self._clock.new_id(), 0.0)
+            other = self._timetable.claim(service, mine)
+            try:
+                yield other is None or other.holder == BY_HAND  # which is for no slot
+            finally:
+                self._timetable.release(service, mine.run)
 
     def rights(self) -> tuple[Right, ...]:
         """What every write of the scheduler carries."""

@@ -257,7 +257,7 @@ class Cycle:
     async def _note(self, found: NotDue) -> bool:
         """Make durable what a decision changes: the ledger first, a crash between the two must not lose the slot.
 
-        False if it is another node's to do so.
+        False if it is another's to do so.
         """
         is_ours = await self._rewrite(found.service.name, found.row, found.closed)
         if is_ours:
@@ -266,16 +266,19 @@ class Cycle:
         return is_ours
 
     async def _rewrite(self, name: str, row: ServiceTiming | None, closed: tuple[Slot, ...]) -> bool:
-        """Change what is written of a service without a run; False if it is another node's to do so."""
-        if row is not None and not await self._claiming.is_free(name, self._timetable.row(name)):
-            return False
+        """Change what is written of a service without a run; False if it is another's to do so."""
+        if row is None:
+            await self._record(closed)
+            return True
+        async with self._claiming.changing(name) as is_ours:
+            if is_ours:
+                await self._record(closed)
+                await self._journal.durably(lambda: self._claiming.save(name, row))
+        return is_ours
+
+    async def _record(self, closed: tuple[Slot, ...]) -> None:
         if closed:
             await self._journal.record(closed)
-        if row is not None:
-            await self._journal.durably(lambda: self._claiming.save(name, row))
-            if self._claiming.is_shared and name not in self._timetable.claims:
-                await self._claiming.release(name)
-        return True
 
     # Moving through the cycle
 

@@ -158,6 +158,25 @@ def with_late_start(frozen: int) -> History:
     )
 
 
+def with_long_run(until: float) -> History:
+    """A run, in the middle of which its node stood still, and the next."""
+
+    def ran(run: str, at: float, until: float) -> list[Line]:
+        line = Line(what="start", run=run, service="s", scheduler="main", planned=at, at=at)
+        return [line, replace(line, what="end", at=until)]
+
+    listed = Definition(name="main", services=(Scheduled(name="s"),), should_run=True)
+    return History(
+        services=(Declared(name="s", every_s=10.0, anchor="end"),),
+        lives=(Life(life=0, at=0.0),),
+        faults=(Fault(what="freeze", at=12.0, until=29.0, life=0),),
+        commands=(Command(what="define", at=0.0, acked=0.0, definition=listed),),
+        lines=(*ran("a", 10.0, until), *ran("b", 40.0, 40.1)),
+        dump=Dump(at=41.0),
+        bounds=Bounds(recover_s=1.0, run_s=5.0),
+    )
+
+
 def with_step(at: float) -> History:
     """The slots of an interval are a second off from one line to the next, and the clock was set by that."""
     listed = Definition(name="main", services=(Scheduled(name="s"),), paused=True, should_run=True)
@@ -191,6 +210,7 @@ def with_step(at: float) -> History:
         (with_unmoved_row(21.5), with_unmoved_row(21.5, paused=False), "20.0 is planned, and 20.0 to 20.0 was skipped"),
         (with_late_start(frozen=0), with_late_start(frozen=2), "which ended when a had begun"),
         (with_late_start(frozen=0), with_late_start(frozen=2), "for 10.0, less than an interval after 20.0"),
+        (with_long_run(30.0), with_long_run(15.0), "run b began 25.0 s after the one before"),
         (with_series(revived=4), with_series(revived=1), "task 4: it is cancelled and has 1 successors"),
     ],
     ids=[
@@ -208,6 +228,7 @@ def with_step(at: float) -> History:
         "nobody has looked since",
         "a node that stood still takes nothing from the one that ran meanwhile",
         "a node that stood still begins a slot that others have passed",
+        "the run before it took longer, since its node stood still",
         "it had ended before, and has its successor from then",
     ],
 )

@@ -8,6 +8,11 @@ from typing import Any
 
 import pytest
 
+from raptor.claiming import Claiming
+from raptor.clock import Clock
+from raptor.events import Events
+from raptor.state.memory import MemoryStore
+from raptor.timetable import BY_HAND, Claim, Timetable
 from tests.designs.world import DAY, HOUR, MINUTE, TEN, World
 
 
@@ -174,3 +179,22 @@ async def test_the_slots_of_a_long_downtime_are_counted_off_the_event_loop(
     assert lines[-2][1:] == ("missed", "node down", 1438)
     await world.until(DAY + 200)
     assert offloaded.count("often") == 1
+
+
+async def test_nobody_begins_a_service_whose_slot_another_scheduler_is_closing(clock: Clock) -> None:
+    timetable = Timetable(MemoryStore(), clock, Events(clock))
+    main, second = (Claiming(name, timetable, None, clock) for name in ("main", "second"))
+    async with main.changing("a") as is_ours, second.changing("a") as is_theirs:
+        assert (is_ours, is_theirs) == (True, False)
+        assert timetable.claims["a"].holder == "main"
+    assert not timetable.claims
+
+
+async def test_a_slot_is_not_closed_that_another_scheduler_runs(clock: Clock) -> None:
+    timetable = Timetable(MemoryStore(), clock, Events(clock))
+    main = Claiming("main", timetable, None, clock)
+    for holder, may in (("second", False), (BY_HAND, True)):
+        timetable.claims["a"] = Claim(holder, "1", 0.0)
+        async with main.changing("a") as is_ours:
+            assert is_ours is may
+        assert timetable.claims["a"].holder == holder

@@ -187,8 +187,8 @@ class Plans:
             yield span
 
     def span(self, run: Execution) -> Span:
-        """Of a run of which nothing is heard any more, until it could be no more."""
-        return Span(run.start.at, min(run.until, run.start.at + self.facts.bounds.run_s))
+        """To its end, however late a node that stood still came to it; without one, until it could be no more."""
+        return Span(run.start.at, run.start.at + self.facts.bounds.run_s if run.end is None else run.until)
 
     # From commands to plans
 
