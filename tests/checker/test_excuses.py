@@ -43,12 +43,12 @@ def with_end(late_s: float) -> History:
     )
 
 
-def with_first_slot(planned: float) -> History:
-    """A service that passes over what it missed runs in a life that began at 2.0000004."""
-    line = Line(what="start", run="1", service="s", scheduler="main", life=1, planned=planned, at=2.1)
+def with_first_slot(planned: float, life: int = 1) -> History:
+    """A service that passes over what it missed runs in a life that began at 2.0000004, or in the one after it."""
+    line = Line(what="start", run="1", service="s", scheduler="main", life=life, planned=planned, at=2.1)
     return History(
         services=(Declared(name="s", missed="skip", every_s=10.0),),
-        lives=(Life(life=0, at=0.5, ended=1.0), Life(life=1, at=2.0000004)),
+        lives=(Life(life=0, at=0.5, ended=1.0), Life(life=1, at=2.0000004, ended=2.05), Life(life=2, at=2.06)),
         lines=(line, replace(line, what="end", at=2.2)),
         dump=Dump(at=2.5),
         bounds=Bounds(),
@@ -200,6 +200,7 @@ def with_step(at: float) -> History:
         (with_child(99, silent=True), with_child(1, silent=True), "a try that failed, and its run says nothing"),
         (with_end(1.0), with_end(0.1), "run 1 lapsed, and life 0 was not disturbed"),
         (with_first_slot(2.0), with_first_slot(1.999999), "when nobody was there"),
+        (with_first_slot(2.0, life=2), with_first_slot(1.999999, life=2), "when nobody was there"),
         (with_wait("queue"), with_wait("skip"), "due at 20.0, and no run began until 21.0"),
         (with_outage(22.0, missed="skip"), with_outage(12.0, missed="skip"), NEVER_RAN),
         (with_outage(22.0, on_crash="skip"), with_outage(12.0, on_crash="skip"), NEVER_RAN),
@@ -218,6 +219,7 @@ def with_step(at: float) -> History:
         "one that had said nothing was killed",
         "its end was not recorded yet",
         "a slot is of the microsecond in which its life began",
+        "and so it is for the life that takes its cycle up",
         "its scheduler waits for another's run",
         "its slots came in an outage, and it passes over them",
         "it may have begun before a crash, and is not repeated",

@@ -120,8 +120,10 @@ def _unwanted(facts: Facts, name: str, runs: Sequence[Execution]) -> Iterator[Vi
     for run in runs:
         at, is_open = run.start.planned, before is not None and before.what != "end"  # what failed is tried again
         began = next((life.at for life in facts.history.lives if life.life == run.start.life), at)
-        was_there = any(life.at <= at and (life.ended is None or life.ended >= at) for life in facts.history.lives)
         # A slot stands on a whole microsecond: the last one before the moment at which a life first looks.
+        was_there = any(
+            life.at - MOMENT_S < at and (life.ended is None or life.ended >= at) for life in facts.history.lives
+        )
         if run.start.scheduler is not None and not is_open and at <= began - MOMENT_S and not was_there:
             yield Violation("extra", name, f"run {run.start.run} for {at}, when nobody was there")
         before = run
