@@ -217,18 +217,17 @@ class Queue:
         """Where there may be more, and when."""
         horizon, counts = self._horizon, Counter(map(QUEUE, taken.tasks))
         for want in wants:
-            is_full = want.queue not in taken.spent and counts[want.queue] >= want.room
+            more = horizon.doubtful if want.suspects else horizon.full
+            if want.queue not in taken.spent and counts[want.queue] >= want.room:
+                more.add(want.queue)
+            elif not want.suspects:
+                more.discard(want.queue)
             if want.queue in taken.spent:
                 horizon.wait(want.queue, taken.spent[want.queue])
-            if want.suspects and is_full:
-                horizon.doubtful.add(want.queue)
-            elif is_full and want.queue not in horizon.full:
-                horizon.full.add(want.queue)
-                self._wake.set()  # another hand may be free
-            elif not is_full and not want.suspects:
-                horizon.full.discard(want.queue)
         horizon.doubtful |= taken.suspects
         horizon.served(counts)
+        if horizon.full or horizon.doubtful:
+            self._wake.set()  # another hand may be free
 
     async def _ask_for(self, wants: Sequence[Want]) -> tuple[Taken, float]:
         """What the store gives, and when: after an outage that is another time, and the lease begins then."""
