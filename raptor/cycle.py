@@ -34,8 +34,6 @@ from raptor.timetable import Claim, Timetable
 class Cycle:
     """The services of one scheduler, one after another, at each check."""
 
-    hands = 1
-
     def __init__(
         self,
         definition: Definition,

@@ -17,15 +17,13 @@ FEW = 10  # of each queue, at least
 class Horizon:
     """The queues of a worker, in the order of their turns.
 
-    `hot` ones may have something due, `full` ones gave all that was asked of them last; `doubtful` ones have something
-    that runs apart; of `far` ones the store is asked what comes next. Up to the end of its horizon each due time of a
-    queue is in the wheel.
+    `hot` ones may have something due; `doubtful` ones have something that runs apart; of `far` ones the store is asked
+    what comes next. Up to the end of its horizon each due time of a queue is in the wheel.
     """
 
     def __init__(self, now: float, names: Iterable[str] | None = None) -> None:
         self.is_open = names is None  # to queues that are heard of
         self.hot: set[str] = set()
-        self.full: set[str] = set()
         self.doubtful: set[str] = set()
         self.far: set[str] = set()
         self._ends: dict[str, float] = {}  # in the order of their turns

@@ -34,7 +34,6 @@ from raptor.tally import Tally, Turn
 from raptor.task import Again, Dead, Ended, Outcome, Result, Skipped, Task, Verdict
 from raptor.workshop import Workshop
 
-HANDS = 2  # where a take is a round trip: the store answers one while what another took runs
 QUEUE = attrgetter("queue")
 GIVEN_BACK = Result(outcome=Outcome.INTERRUPTED, info="it never started")
 
@@ -50,17 +49,15 @@ class Queue:
         self.resources: Mapping[str, Any] = {}
         self._workshop = workshop
         self._store = workshop.timetable.store
-        self.hands = 1 if self._store.exclusive else HANDS
         self._desk = desk
         self._clock = clock
         self._horizon = Horizon(clock.now(), names)
         self._clerk = Clerk(workshop, clock, events)
         self._leases = Leases(workshop, self._clerk, clock, self.running, self.cancel, self._lose)
         self._busy: Counter[str] = Counter()  # units that run, of each queue
-        self._asked: Counter[str] = Counter()  # for how many more
-        self._suspects = 0  # of both
+        self._suspects = 0  # of them
         self._settling: dict[asyncio.Future[None], list[tuple[Assignment, Result, list[Ended]]]] = {}  # by page
-        self._called_off: dict[int, set[int]] = {}  # by take that is under way: cancelled since, not among what runs
+        self._called_off: set[int] = set()  # cancelled since the last take was asked for, and not among what runs
         self._sizes: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._stopping = False
@@ -168,8 +165,7 @@ class Queue:
             if unit := self.running.get(id):
                 unit.let_go(id, unwanted=True)
             else:  # word of it may come before the answer to the take that gave it to us
-                for called_off in self._called_off.values():
-                    called_off.add(id)
+                self._called_off.add(id)
 
     def _lose(self, ids: Iterable[int]) -> None:
         """Somebody else has them by now: what is done here will be refused."""
@@ -182,13 +178,12 @@ class Queue:
     def _wants(self, room: int) -> list[Want]:
         """What to ask of the queues that may have something, each in its turn, as far as there is room."""
         horizon, wants = self._horizon, list[Want]()
-        likely = horizon.hot | horizon.full
-        lines = [self._workshop.line(name) for name in horizon.names if name in likely or name in horizon.doubtful]
+        lines = [self._workshop.line(name) for name in horizon.names if name in horizon.hot or name in horizon.doubtful]
         lines = [line for line in lines if not line.paused and self._lanes(line) > 0]
         apart = None if self._suspects else next((line for line in lines if line.name in horizon.doubtful), None)
         if apart is not None:  # alone: together with others it might give more than there is room for
             return [_want(apart, 1, suspects=True)]
-        lines = [line for line in lines if line.name in likely]
+        lines = [line for line in lines if line.name in horizon.hot]
         for place, line in enumerate(lines):
             share = min(room, max(line.batch_size, room // (len(lines) - place)), self._lanes(line))
             if share > 0:
@@ -198,49 +193,32 @@ class Queue:
 
     def _lanes(self, line: Line) -> int:
         """How many more units it may fill."""
-        name, most = line.name, line.processors
-        return 1_000_000 if most is None else most - self._busy[name] - self._asked[name]
+        return 1_000_000 if line.processors is None else line.processors - self._busy[line.name]
 
     async def _take(self, wants: Sequence[Want], room: int) -> list[Assignment]:
-        horizon, suspects = self._horizon, sum(want.suspects for want in wants)
-        shares = {want.queue: -(-want.room // self._sizes.get(want.queue, 1)) for want in wants}
+        horizon = self._horizon
         # Before the question: whatever is put meanwhile makes it hot again.
         horizon.hot.difference_update(want.queue for want in wants if not want.suspects)
         horizon.doubtful.difference_update(want.queue for want in wants if want.suspects)
-        self._asked.update(shares)
-        self._suspects += suspects
-        called_off = self._called_off[id(wants)] = set[int]()
-        try:
-            await self._clerk.handed_in()
-            point("before_take")
-            taken, now = await self._clerk.durably(lambda: self._ask_for(wants))
-            point("after_take")
-            self._workshop.held.update([task.id for task in taken.tasks])
-            self._learn_of(wants, taken)
-            units = await self._assign(taken.tasks, room, now)
-            self.cancel(called_off & self.running.keys())
-            return units
-        finally:
-            del self._called_off[id(wants)]
-            self._asked.subtract(shares)
-            self._suspects -= suspects
-
-    def _learn_of(self, wants: Sequence[Want], taken: Taken) -> None:
-        """Where there may be more, and when."""
-        horizon, counts = self._horizon, Counter(map(QUEUE, taken.tasks))
+        self._called_off.clear()
+        await self._clerk.handed_in()
+        point("before_take")
+        taken, now = await self._clerk.durably(lambda: self._ask_for(wants))
+        point("after_take")
+        self._workshop.held.update([task.id for task in taken.tasks])
+        counts = Counter(map(QUEUE, taken.tasks))
         for want in wants:
-            is_full = want.queue not in taken.spent and counts[want.queue] >= want.room
             if want.queue in taken.spent:
                 horizon.wait(want.queue, taken.spent[want.queue])
-            if want.suspects and is_full:
-                horizon.doubtful.add(want.queue)
-            elif is_full and want.queue not in horizon.full:
-                horizon.full.add(want.queue)
-                self._wake.set()  # another hand may be free
-            elif not is_full and not want.suspects:
-                horizon.full.discard(want.queue)
+            elif counts[want.queue] >= want.room:
+                (horizon.doubtful if want.suspects else horizon.hot).add(want.queue)
         horizon.doubtful |= taken.suspects
         horizon.served(counts)
+        try:
+            return await self._assign(taken.tasks, room, now)
+        except BaseException:
+            self._workshop.held.difference_update(task.id for task in taken.tasks)  # to be taken back
+            raise
 
     async def _ask_for(self, wants: Sequence[Want]) -> tuple[Taken, float]:
         """What the store gives, and when: after an outage that is another time, and the lease begins then."""
@@ -249,13 +227,6 @@ class Queue:
         return await self._store.take(wants, owner=self._workshop.owner, now=now), now
 
     async def _assign(self, tasks: Sequence[Task], room: int, now: float) -> list[Assignment]:
-        try:
-            return await self._units(tasks, room, now)
-        except BaseException:
-            self._workshop.held.difference_update(task.id for task in tasks)  # to be taken back
-            raise
-
-    async def _units(self, tasks: Sequence[Task], room: int, now: float) -> list[Assignment]:
         """Units of them; what can never run ends here, alone."""
         catalogue = self._workshop.catalogue
         units: list[Assignment] = []
@@ -295,6 +266,7 @@ class Queue:
             self._suspects += unit.tasks[0].suspect
             for task in unit.tasks:
                 self.running[task.id] = unit
+        self.cancel(self._called_off & self.running.keys())
         self._clerk.tell_started(units)
         return units
 

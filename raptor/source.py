@@ -34,8 +34,6 @@ U = TypeVar("U", bound=Unit)
 class Source(Protocol[U]):
     """Gives units when they are due, and takes their verdicts."""
 
-    hands: int  # how many may take at a time, each its share of the lanes
-
     async def take(self, room: int) -> list[U]:
         """Wait until something is due; -> at most `room` units. None of them: stop."""
         ...

@@ -49,29 +49,23 @@ class Lanes:
     def __init__(self, count: int) -> None:
         self._count = count
         self._busy = 0
-        self._promised = 0  # room of those who take
-        self._beginning: deque[deque[UnitLane[Any]]] = deque()  # what was started together
+        self._beginning: deque[UnitLane[Any]] = deque()
         self._leader: asyncio.Task[None] | None = None  # goes through those
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself would let them be collected
         self._recording: dict[asyncio.Future[None], int] = {}  # how many wait for each to be durable
         self._ending = 0  # of them all
         self._breakable: dict[Lane, None] = {}  # what waits, in the order of their starts, which is that of their end
         self.broken_off = False  # nothing begins any more
-        self._moved: list[asyncio.Future[None]] = []
+        self._moved: asyncio.Future[None] | None = None
         self._failed: BaseException | None = None
         self._loop = asyncio.get_running_loop()
 
-    async def soon(self, hands: int = 1) -> int:
-        """Wait until there is room, or will be as soon as a verdict is durable; -> how much, for one of so many hands.
-
-        It is that hand's until it starts something there.
-        """
-        while (room := self._count - self._busy + self._ending - self._promised) <= 0:
+    async def soon(self) -> int:
+        """Wait until there is room, or will be as soon as a verdict is durable; -> how much."""
+        while self._count - self._busy + self._ending <= 0:
             await self._wait()
         self._raise()
-        room = min(room, -(-self._count // hands))
-        self._promised += room
-        return room
+        return self._count - self._busy + self._ending
 
     async def free(self, count: int) -> None:
         """Wait until there is room for so many."""
@@ -83,15 +77,12 @@ class Lanes:
         """Wait for what runs."""
         await self.free(self._count)
 
-    def start(self, lanes: Iterable[UnitLane[Any]], room: int) -> None:
-        """In the room that was promised."""
-        self._promised -= room
-        if begun := deque(lanes):
-            self._busy += len(begun)
-            self._beginning.append(begun)
-            if self._leader is None:
-                self._lead()
-        self._move()
+    def start(self, lanes: Iterable[UnitLane[Any]]) -> None:
+        before = len(self._beginning)
+        self._beginning.extend(lanes)
+        self._busy += len(self._beginning) - before
+        if self._leader is None:
+            self._lead()
 
     def record(self, recorded: asyncio.Future[None]) -> None:
         """A run is over; its lane is free when this is done."""
@@ -119,14 +110,12 @@ class Lanes:
         task.add_done_callback(self._gone)
 
     async def _go(self) -> None:
-        """Begin one run after another, until one of them waits, or all that were started together have begun."""
-        task, beginning = self._leader, self._beginning[0]
+        """Begin one run after another, until one of them waits."""
+        task, beginning = self._leader, self._beginning
         assert task is not None
         while beginning:
             context = copy_context()  # what a run sets there is its own
             lane = beginning.popleft()
-            if not beginning:
-                self._beginning.popleft()
             work = lane.work(task)
             try:
                 waited = context.run(work.send, None)
@@ -170,17 +159,14 @@ class Lanes:
             self._move()
 
     def _move(self) -> None:
-        moved, self._moved = self._moved, []
-        for one in moved:
-            if not one.done():
-                one.set_result(None)
+        if self._moved is not None and not self._moved.done():
+            self._moved.set_result(None)
 
     async def _wait(self) -> None:
         """Until something has changed."""
         self._raise()
-        moved = self._loop.create_future()
-        self._moved.append(moved)
-        await moved
+        self._moved = self._loop.create_future()
+        await self._moved
 
     def _raise(self) -> None:
         if self._failed is not None:
@@ -214,28 +200,12 @@ class Rest:
 async def turn(source: Source[U], runners: Mapping[str, Runner], clock: Clock, lanes: Lanes, logs: Logs) -> None:
     """Until the source has no more: what is due, as far as there is room.
 
-    It is taken while the verdicts of those before it are written, and starts when they are. Of several hands one takes
-    while what the others took runs.
+    It is taken while the verdicts of those before it are written, and starts when they are.
     """
     place = Place(source, runners, clock, lanes, logs)
-
-    async def hand() -> None:
-        units: list[U] | None = None
-        while units != []:
-            room = await lanes.soon(source.hands)
-            units = await source.take(room)
-            await lanes.free(len(units))
-            lanes.start([UnitLane(place=place, unit=unit) for unit in units], room)
-
-    hands = [asyncio.get_running_loop().create_task(hand()) for _ in range(source.hands)]
-    try:
-        done, _ = await asyncio.wait(hands, return_when=asyncio.FIRST_EXCEPTION)
-        for one in done:
-            one.result()
-    finally:
-        for one in hands:
-            one.cancel()
-        await asyncio.gather(*hands, return_exceptions=True)
+    while units := await source.take(await lanes.soon()):
+        await lanes.free(len(units))
+        lanes.start([UnitLane(place=place, unit=unit) for unit in units])
     await lanes.finish()
 
 

@@ -118,7 +118,6 @@ class Call(Generic[T]):
         given: Any = None,
         about: object = None,
         alone: bool = False,
-        last: bool = False,
         lost: Callable[[T], None] | None = None,
     ) -> None:
         self.work = work
@@ -126,7 +125,6 @@ class Call(Generic[T]):
         self.given = given
         self.about = about  # what it was asked with: a second try of the same is known by it
         self.alone = alone
-        self.last = last  # what comes after it does not share its transaction
         self.lost = lost  # told of an answer that nobody waits for any more
         self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -158,48 +156,32 @@ class Doubt:
 
 
 class Lane:
-    """It takes from those that are `waiting`, as other lanes may, as soon as it is woken and free."""
-
     def __init__(
-        self,
-        address: Address,
-        role: str,
-        waiting: list[Call[Any]],
-        ready: Callable[[], Awaitable[None]],
-        opened: Callable[[int], None],
-        wake_one: Callable[[], None],
+        self, address: Address, role: str, ready: Callable[[], Awaitable[None]], opened: Callable[[int], None]
     ) -> None:
         self._address = address
         self._role = role
-        self._waiting = waiting
-        self._wake_one = wake_one  # of the lanes beside it, for what it leaves
         self._ready = ready
         self._opened = opened  # told of the server process that works here
         self._name = secrets.token_hex(16)
         self._mark = 0
         self._pipe: Pipe | None = None
+        self._waiting: list[Call[Any]] = []
         self._current: list[Call[Any]] = []
         self._doubts: list[Doubt] = []
         self._runner: asyncio.Task[None] | None = None
         self.commits = 0
 
-    @property
-    def is_at_rest(self) -> bool:
-        return self._runner is None or self._runner.done()
-
-    def wake(self) -> None:
-        if self.is_at_rest:
-            self._runner = asyncio.get_running_loop().create_task(self._run())
-
-    def joins(self, call: Call[Any]) -> bool:
-        """Whether the same was asked before, with an answer that was lost: then it gets that."""
+    def ask(self, call: Call[T]) -> asyncio.Future[T]:
         for doubt in self._doubts if call.about is not None else ():
             for place, earlier in enumerate(doubt.calls):
-                if earlier.about is call.about:
+                if earlier.about is call.about:  # the same again: its answer may be there already
                     doubt.calls = [*doubt.calls[:place], call, *doubt.calls[place + 1 :]]
-                    self.wake()
-                    return True
-        return False
+                    self._wake()
+                    return call.future
+        self._waiting.append(call)
+        self._wake()
+        return call.future
 
     async def close(self) -> None:
         runner, self._runner = self._runner, None
@@ -208,13 +190,15 @@ class Lane:
             await asyncio.gather(runner, return_exceptions=True)
         await self._hang_up()
 
+    def _wake(self) -> None:
+        if self._runner is None or self._runner.done():
+            self._runner = asyncio.get_running_loop().create_task(self._run())
+
     async def _run(self) -> None:
         try:
             while self._waiting or any(not call.future.done() for doubt in self._doubts for call in doubt.calls):
                 await self._ready()
                 calls = self._current = self._next()
-                if self._waiting:
-                    self._wake_one()
                 try:
                     await self._do(calls)
                 except Exception as error:
@@ -233,12 +217,8 @@ class Lane:
         first = self._waiting[0]
         if first.alone:
             return [self._waiting.pop(0)]
-        calls: list[Call[Any]] = []
-        left: list[Call[Any]] = []
-        for call in self._waiting:
-            is_over = bool(calls) and calls[-1].last
-            (left if is_over or call.alone or call.merge is not first.merge else calls).append(call)
-        self._waiting[:] = left
+        calls = [call for call in self._waiting if call.merge is first.merge and not call.alone]
+        self._waiting = [call for call in self._waiting if call.merge is not first.merge or call.alone]
         return calls
 
     async def _wait_for_doubts(self) -> None:

@@ -223,6 +223,8 @@ class Session:
         try:
             connection.pgconn.consume_input()
             while (notify := connection.pgconn.notifies()) is not None:
+                if notify.be_pid in self._own:
+                    continue
                 text = notify.extra.decode("utf-8", "replace")
                 self._hear(Notify(notify.relname.decode(), text, notify.be_pid))
         except psycopg.Error:

@@ -1,7 +1,7 @@
-"""The store on PostgreSQL: each verb a call on one of its roads.
+"""The store on PostgreSQL: each verb a call on one of its lanes.
 
-Three roads, each of whose lanes is a connection that is opened when it is needed: one for the steady flow of tasks, one
-for what may wait for somebody else's lock, one for looking. A session beside them listens.
+Three lanes, each a connection that is opened when it is needed: one for the steady flow of tasks, one for what may
+wait for somebody else's lock, one for looking. A session beside them listens.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ from raptor.state.news import LocalWatch, News
 from raptor.state.postgres import looking, nodes, tables
 from raptor.state.postgres.address import Address
 from raptor.state.postgres.durability import NOISE_S, Durability, is_skewed
-from raptor.state.postgres.lane import READER, Call, Finish, Transaction
+from raptor.state.postgres.lane import READER, Call, Finish, Lane, Transaction
 from raptor.state.postgres.looking import DROP, EARLIEST, QUEUES, SHED, UPCOMING
 from raptor.state.postgres.putting import check_all, earliest, merged, send_keyed
-from raptor.state.postgres.road import Road
 from raptor.state.postgres.session import Session
 from raptor.state.postgres.taking import send_extend, send_settle, send_take
 from raptor.state.postgres.trail import Trails
@@ -46,7 +45,6 @@ from raptor.task import Move, Run, Slot, State, Task
 
 T = TypeVar("T")
 
-FLOWS = 2  # while one has its commit written, or its tasks are run, the other goes on
 PRUNED = 500  # lines of the ledger that go at a time
 
 
@@ -63,8 +61,7 @@ class PostgresStore:
         self._own: set[int] = set()
         self.session = Session(address, clock, self._bells, self._news, self._own, self._earliest)
         self._flow, self._rest, self._looks = (
-            Road(address, role, self.session.ready, self._own.add, lanes)
-            for role, lanes in (("tasks", FLOWS), ("records", 1), (READER, 1))
+            Lane(address, role, self.session.ready, self._own.add) for role in ("tasks", "records", READER)
         )
         self._found: dict[str, list[Task]] = {}  # taken for an owner who did not wait for them
         self._now = 0.0  # the latest that was handed in
@@ -86,11 +83,11 @@ class PostgresStore:
         if not tasks:
             return []
         call: Call[list[Receipt]] = Call(merge=merged, given=(tasks, now), about=tasks)
-        road = self._flow
+        lane = self._flow
         if any(task.key is not None for task in tasks):
             call = Call(lambda transaction: send_keyed(transaction, tasks, now, replace), about=tasks)
-            road = self._rest
-        placed = await road.ask(call)
+            lane = self._rest
+        placed = await lane.ask(call)
         rung = (task for task, (_, new) in zip(tasks, placed, strict=True) if new or replace)
         self._ring(earliest((task.queue, task.due) for task in rung))
         return placed
@@ -106,12 +103,7 @@ class PostgresStore:
                 self._found.setdefault(owner, []).extend(taken.tasks)
 
         return await self._flow.ask(
-            Call(
-                lambda transaction: send_take(transaction, self._bells, wants, owner, now),
-                about=wants,
-                last=True,
-                lost=lost,
-            )
+            Call(lambda transaction: send_take(transaction, self._bells, wants, owner, now), about=wants, lost=lost)
         )
 
     async def settle(self, moves: Sequence[Move], *, now: float) -> frozenset[int]:
@@ -119,8 +111,8 @@ class PostgresStore:
         if not moves:
             return frozenset()
         waits = any(move.successor is not None and move.successor.key is not None for move in moves)
-        road = self._rest if waits else self._flow
-        stale = await road.ask(Call(lambda transaction: send_settle(transaction, moves, now), about=moves))
+        lane = self._rest if waits else self._flow
+        stale = await lane.ask(Call(lambda transaction: send_settle(transaction, moves, now), about=moves))
         self._ring(earliest(entry for move in moves if move.id not in stale for entry in move.ready))
         return stale
 
@@ -286,8 +278,8 @@ class PostgresStore:
 
     async def close(self) -> None:
         await self.session.close()
-        for road in (self._flow, self._rest, self._looks):
-            await road.close()
+        for lane in (self._flow, self._rest, self._looks):
+            await lane.close()
 
     # Inside
 

@@ -400,26 +400,3 @@ async def test_tasks_of_one_moment_leave_in_one_take(queues: QueueWorld) -> None
     assert Counter(queues.times()) == {10.0: 50}
     takes = Counter(itertools.islice(node.door.calls, before, None))["take"]
     assert takes <= 4
-
-
-@pytest.mark.parametrize("processors", [1, 2, 7])
-async def test_two_hands_never_run_more_than_there_are_lanes_or_than_a_queue_may_fill(
-    queues: QueueWorld, processors: int
-) -> None:
-    """On a store that others use, one hand takes while what the other took runs."""
-    queues.share()
-    queues.service(takes=lambda data: 1.0 + data % 3)
-    queues.service("narrow", takes=1.0, queue="narrow")
-    node = await queues.boot(processors=processors)
-    await node.set_lines(Line(name="narrow", processors=1))
-    await node.put_many("work", range(20))
-    await node.put_many("narrow", range(4))
-    most: Counter[str] = Counter()
-    for since in range(120):
-        await queues.until(since + 0.5)
-        taken = await queues.tasks(states=(State.TAKEN,))
-        assert len(taken) <= processors
-        most |= Counter(task.queue for task in taken)
-    assert set(await queues.states()) == {State.DONE}
-    assert (queues.most, most["narrow"]) == (processors, 1)
-    assert {task.fence for task in await queues.tasks()} == {1}

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 SYNC = b"S\x00\x00\x00\x04"  # the message that commits what was sent before it
+READY = b"Z\x00\x00\x00\x05I"  # what the server says when it has
 
 
 class Proxy:
@@ -84,8 +85,10 @@ class Proxy:
     async def _answer(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter, fate: list[str]) -> None:
         while data := await reader.read(1 << 16):
             await self._flows.wait()
-            if fate:  # the answer to the commit
-                return
+            if fate:  # a long answer comes in parts, the first of them before the commit
+                if data.endswith(READY):
+                    return
+                continue
             client.write(data)
             await client.drain()
 

@@ -34,12 +34,11 @@ async def nothing() -> None:
 
 
 def start(
-    lanes: Lanes, *each: Callable[[], Awaitable[Any]], recorded: asyncio.Future[None] | None = None, room: int = 0
-) -> list[Job]:
-    """Together, in room that was promised."""
-    jobs = [Job(lanes, recorded or done(), do) for do in each or (nothing,)]
-    lanes.start(jobs, room)  # type: ignore[arg-type]
-    return jobs
+    lanes: Lanes, do: Callable[[], Awaitable[Any]] = nothing, recorded: asyncio.Future[None] | None = None
+) -> Job:
+    job = Job(lanes, recorded or done(), do)
+    lanes.start([job])  # type: ignore[list-item]
+    return job
 
 
 def done() -> asyncio.Future[None]:
@@ -55,7 +54,8 @@ async def soon(wait: Awaitable[Any]) -> Any:
 async def test_there_is_room_again_as_soon_as_one_of_them_ends() -> None:
     lanes, ends = Lanes(2), [asyncio.Event() for _ in range(3)]
     assert await lanes.soon() == 2
-    start(lanes, *(end.wait for end in ends[:2]), room=2)
+    for end in ends[:2]:
+        start(lanes, end.wait)
     waiting = asyncio.ensure_future(lanes.free(1))
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -73,7 +73,8 @@ async def test_there_is_room_again_as_soon_as_one_of_them_ends() -> None:
 
 async def test_room_is_promised_while_a_verdict_is_written_and_there_when_it_is_durable() -> None:
     lanes, written = Lanes(2), asyncio.get_running_loop().create_future()
-    start(lanes, nothing, nothing, recorded=written)
+    for _ in range(2):
+        start(lanes, recorded=written)
     assert await soon(lanes.soon()) == 2
     waiting = asyncio.ensure_future(lanes.free(1))
     await asyncio.sleep(0)
@@ -95,40 +96,9 @@ async def test_whoever_waits_for_room_is_told_as_soon_as_a_verdict_is_being_writ
     await soon(lanes.finish())
 
 
-async def test_two_hands_share_the_room_and_neither_has_what_was_promised_to_the_other() -> None:
-    lanes, end = Lanes(5), asyncio.Event()
-    assert [await lanes.soon(2), await lanes.soon(2)] == [3, 2]
-    waiting = [asyncio.ensure_future(lanes.soon(2)) for _ in range(2)]
-    await asyncio.sleep(0)
-    assert not any(one.done() for one in waiting)
-    start(lanes, end.wait, room=3)  # less than was promised
-    assert await soon(waiting[0]) == 2
-    start(lanes, end.wait, end.wait, room=2)
-    assert not waiting[1].done()
-    lanes.start([], 2)  # nothing at all
-    assert await soon(waiting[1]) == 2
-    end.set()
-    await soon(lanes.finish())
-
-
-async def test_what_was_started_apart_begins_apart() -> None:
-    """So that its verdicts are written while the rest begins."""
-    lanes, begun = Lanes(4), list[str]()
-
-    async def begin() -> None:
-        begun.append("")
-
-    start(lanes, begin, begin)
-    start(lanes, begin, begin)
-    await asyncio.sleep(0)
-    assert len(begun) == 2
-    await soon(lanes.finish())
-    assert len(begun) == 4
-
-
 async def test_runs_that_do_not_wait_share_a_task_and_one_that_waits_has_its_own() -> None:
     lanes, end = Lanes(9), asyncio.Event()
-    jobs = start(lanes, nothing, nothing, end.wait, end.wait, nothing)
+    jobs = [start(lanes), start(lanes), start(lanes, end.wait), start(lanes, end.wait), start(lanes)]
     for _ in range(3):  # each that waits has the next task begun
         await asyncio.sleep(0)
     end.set()
@@ -151,7 +121,9 @@ async def test_what_a_run_sets_in_its_context_is_its_own() -> None:
         await end.wait()
         seen.append(MARK.get())
 
-    start(lanes, mark, mark_and_wait, mark)
+    start(lanes, mark)
+    start(lanes, mark_and_wait)
+    start(lanes, mark)
     await asyncio.sleep(0)
     end.set()
     await soon(lanes.finish())
@@ -170,7 +142,8 @@ async def test_a_run_that_cancels_the_task_it_runs_in_harms_no_other() -> None:
         await end.wait()
         ended.append("well")
 
-    start(lanes, cancel, wait)
+    start(lanes, cancel)
+    start(lanes, wait)
     await asyncio.sleep(0)
     end.set()
     await soon(lanes.finish())
@@ -186,7 +159,9 @@ async def test_a_lane_that_fails_makes_whoever_waits_fail_though_others_run() ->
     async def begin() -> None:
         begun.set()
 
-    start(lanes, end.wait, fail, begin)
+    start(lanes, end.wait)
+    start(lanes, fail)
+    start(lanes, begin)
     with pytest.raises(ValueError, match="a broken lane"):
         await soon(lanes.finish())
     with pytest.raises(ValueError, match="a broken lane"):
