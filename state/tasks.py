@@ -27,7 +27,7 @@ _DUE = (
     " AND priority = {} AND due <= :now ORDER BY due, id LIMIT :room)"
 )
 _RARE = ("key", "key_until", "parent", "active_s", "timeout_s", "timing", "previous", "output", "error", "history")
-TICKS = 2.0**22  # in a second. From 2004 to 2038 a time is a whole number of them; any other is read as it stands
+TICKS = 2.0**22  # in a second. From 2004 to 2038 any time is a whole number of them; others are read as they stand
 
 
 def _ticks(column: str) -> str:
@@ -35,7 +35,7 @@ def _ticks(column: str) -> str:
 
 
 def _is_whole(column: str) -> str:
-    return f"{column} * {TICKS} = {_ticks(column)}"
+    return f"{column} BETWEEN {2.0**30} AND {2.0**31}"
 
 
 # One row for all of them, so that the thread takes the interpreter's lock once and not for each: beside a busy event
@@ -363,7 +363,7 @@ def _checked(row: Sequence[Any]) -> Task:
 
 def as_list(ids: Iterable[int]) -> str:
     """As one argument: of others SQLite takes only so many."""
-    return f"[{','.join(map(str, ids))}]"
+    return msgspec.json.encode([*ids]).decode()
 
 
 def _history(text: str | None) -> tuple[Try, ...] | None:

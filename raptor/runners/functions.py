@@ -45,7 +45,7 @@ class Shape(NamedTuple):
         arguments, parameter = self.form.arguments, self.context
 
         def call(context: Context) -> Any:
-            return function(**({} if context.task is None else arguments(context.data)))
+            return function() if context.task is None else function(**arguments(context.data))
 
         def call_with_context(context: Context) -> Any:
             given = {} if context.task is None else arguments(context.data)
