@@ -11,7 +11,7 @@ from typing import cast
 from raptor.rows import Definition, Line
 from raptor.state import tasks
 from raptor.state.base import Receipt
-from raptor.state.commits import Commits, Work
+from raptor.state.commits import MANY, Commits, Work
 from raptor.state.connection import writing
 from raptor.state.front import Close, Front, Here, Server
 from raptor.state.parts import PARTS, RUNS, SLOTS
@@ -20,6 +20,7 @@ from raptor.state.seal import seal
 from raptor.state.settling import settle
 from raptor.task import Move, Run, Slot, Task
 
+WAVE = 65  # tasks that end together: more than threads, which end one after another
 STEP = 500  # rows that are pruned in one commit, so that nobody waits long behind it
 
 
@@ -72,7 +73,8 @@ class Database:
         def write(connection: Connection) -> frozenset[int]:
             return settle(connection, moves, self._reserved(successors), now)
 
-        return await self._front.ask(write, result=True, rows=len(moves))
+        # After a few others end soon, and share the next commit in the thread; a wave is all that there was.
+        return await self._front.ask(write, result=True, rows=len(moves) if len(moves) >= WAVE else MANY)
 
     def _reserved(self, count: int) -> int:
         """The first of so many ids that nobody had before, even if what they are for is rolled back."""
