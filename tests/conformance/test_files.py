@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from raptor.clock import Clock
 from raptor.errors import RefusedState
+from raptor.state import sqlite
 from raptor.state.base import Counts, Query, Receipt, Store, Want
 from raptor.state.files import ReadStore
 from raptor.state.glance import Glance
 from raptor.state.home import Home
+from raptor.state.settling import settle
+from raptor.state.sqlite import WAVE
+from raptor.state.tasks import take_all
 from raptor.task import State, Task
 from raptor.testing.conformance import TestSurvival
 from raptor.testing.conformance.sample import move
@@ -104,3 +110,26 @@ async def test_of_puts_that_share_a_commit_one_that_cannot_be_stored_fails_alone
     found = await files.store.find(Query())
     assert [task.data for task in found] == ['"a"', '"b"']
     assert [task.id for task in found] == [answer[0].id for answer in (answers[0], answers[2])]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("ended", "is_here"), [(WAVE, True), (WAVE - 1, False), (1, False)])
+def test_a_wave_is_written_in_the_callers_thread_and_a_few_results_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: int, is_here: bool
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def written(*given: Any) -> frozenset[int]:
+        threads.append(threading.current_thread())
+        return settle(*given)
+
+    async def end() -> None:
+        database = sqlite.Database(tmp_path / "raptor.sqlite", state="s", monotonic=lambda: 0.0)  # a disk that is quick
+        await database.put([Task(service="work", due=1.0)] * ended, now=1.0, replace=False)
+        want = Want(queue="default", room=ended)
+        taken = await database.ask(lambda connection: take_all(connection, [want], "a", 2.0))
+        assert await database.settle([move(task, State.DONE, ended=3.0) for task in taken.tasks], now=3.0) == set()
+        await database.shut()
+
+    monkeypatch.setattr(sqlite, "settle", written)
+    asyncio.run(end())
+    assert [thread is threading.main_thread() for thread in threads] == [is_here]
