@@ -151,11 +151,14 @@ class Nemesis:
         """It ended by itself: at a named point, or because it could not start without a server."""
         if lived.code == -signal.SIGKILL:
             return
-        if lived.was_ready or not self._was_down(lived):
+        if not self._could_not_start(lived):
             self._complain(lived, "ended by itself")
         await self._clock.sleep(AGAIN_S)
 
-    def _was_down(self, lived: Lived) -> bool:
+    def _could_not_start(self, lived: Lived) -> bool:
+        """Whether it ended before it was ready, and the server was away meanwhile."""
+        if lived.was_ready:
+            return False
         ended = self._clock.now() if lived.ended is None else lived.ended
         return any(at <= ended and until >= lived.began for at, until in self._outages)
 
@@ -207,7 +210,7 @@ class Nemesis:
             self._complain(lived, f"did not stop within {place.grace_s + GRACE_S} s of SIGTERM")
             await self._kill(lived)
             return
-        if lived.code != 0:
+        if lived.code != 0 and not self._could_not_start(lived):
             self._complain(lived, "stopped")
 
     # The server
