@@ -116,8 +116,8 @@ def with_series(revived: int) -> History:
     return replace(SOUND, commands=(*SOUND.commands, *commands), dump=replace(SOUND.dump, tasks=tasks), images=())
 
 
-def with_unmoved_row(at: float, *, paused: bool = True) -> History:
-    """A life that closed a slot was killed, and its row still plans it."""
+def with_unmoved_row(at: float, *, paused: bool = True, lost: bool = False) -> History:
+    """A life that closed a slot was killed, or lost the store, and its row still plans it."""
     listed = Definition(name="main", services=(Scheduled(name="s"),), paused=True, should_run=True)
     passed = Slot(
         service="s", planned=20.0, last=20.0, verdict="skipped", reason="paused", scheduler="main", recorded=21.0
@@ -125,7 +125,8 @@ def with_unmoved_row(at: float, *, paused: bool = True) -> History:
     resumed = Command(what="define", at=22.0, acked=22.0, definition=replace(listed, paused=paused))
     return History(
         services=(Declared(name="s", every_s=60.0),),
-        lives=(Life(life=0, at=0.0, ended=at, killed=True), Life(life=1, at=21.9)),
+        lives=(Life(life=0, at=0.0, ended=at, killed=not lost), Life(life=1, at=21.9)),
+        faults=(Fault(what="partition", at=at, until=at + 0.2, life=0),) if lost else (),
         commands=(Command(what="define", at=0.0, acked=0.0, definition=listed), resumed),
         dump=Dump(at=23.0, slots=(passed,), timing={"s": ServiceTiming(next_due=20.0)}, definitions={"main": listed}),
         bounds=Bounds(),
@@ -209,6 +210,11 @@ def with_step(at: float) -> History:
         (with_step(70.0), with_step(72.0), "comes 31.0, and should between 30.0 and 30.0"),
         (with_unmoved_row(21.5), with_unmoved_row(20.5), "20.0 is planned, and 20.0 to 20.0 was skipped"),
         (with_unmoved_row(21.5), with_unmoved_row(21.5, paused=False), "20.0 is planned, and 20.0 to 20.0 was skipped"),
+        (
+            with_unmoved_row(21.5, lost=True),
+            with_unmoved_row(20.5, lost=True),
+            "20.0 is planned, and 20.0 to 20.0 was skipped",
+        ),
         (with_late_start(frozen=0), with_late_start(frozen=2), "which ended when a had begun"),
         (with_late_start(frozen=0), with_late_start(frozen=2), "for 10.0, less than an interval after 20.0"),
         (with_long_run(30.0), with_long_run(15.0), "run b began 25.0 s after the one before"),
@@ -228,6 +234,7 @@ def with_step(at: float) -> History:
         "the clock was set before the line was written, in the cycle of its check",
         "its life was killed between the line and the row",
         "nobody has looked since",
+        "it lost the store between the line and the row",
         "a node that stood still takes nothing from the one that ran meanwhile",
         "a node that stood still begins a slot that others have passed",
         "the run before it took longer, since its node stood still",

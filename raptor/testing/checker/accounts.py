@@ -197,8 +197,9 @@ def _open_end(
     if row is None or row.last_run_id in facts.tentative or facts.is_stepped:
         return
     planned = row.next_due if row.open is None else row.open
-    is_crashed = last.run is None and facts.is_killed(last.recorded, facts.wall(facts.read))
-    if planned == last.planned and is_crashed and plans.at(name, facts.read) is None:
+    is_killed = facts.is_killed(last.recorded, facts.wall(facts.read))
+    is_cut = last.run is None and (is_killed or facts.is_away(last.recorded, last.recorded + facts.bounds.late_s))
+    if planned == last.planned and is_cut and plans.at(name, facts.read) is None:
         return  # between the line and the row; whoever looks next moves on, and nobody does
     if planned <= last.last:
         text = f"{planned} is planned, and {last.planned} to {last.last} was {last.verdict}"

@@ -144,6 +144,11 @@ class Facts:
             for fault in self.faults
         )
 
+    def is_away(self, since: float, until: float) -> bool:
+        """Whether the store was out of reach for somebody in that time."""
+        away = (fault for fault in self.faults if fault.what in ("partition", "outage"))
+        return any(fault.at <= until and self.end_of(fault) >= since for fault in away)
+
     def is_gone(self, life: int, by: float) -> bool:
         """Whether a life had ended by then, one way or another, and its processes with it."""
         return life in self.lives and (ended := self.lives[life].ended) is not None and ended <= by
