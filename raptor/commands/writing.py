@@ -10,10 +10,10 @@ from raptor.commands.answers import Answer
 from raptor.due import Check, Due, NotDue, reached, rounded, skip
 from raptor.errors import AlreadyRunning, BadInput, NoSuchName
 from raptor.payload import form_of
-from raptor.rows import Definition, Scheduled
+from raptor.rows import Definition, Scheduled, ServiceTiming
 from raptor.scheduler import Redefine
 from raptor.site import Site
-from raptor.timing import check_name, parse_schedule
+from raptor.timing import Every, Timing, check_name, parse_schedule
 
 
 async def schedule(
@@ -55,13 +55,20 @@ async def schedule(
 
 
 async def _replan(site: Site, definition: Definition, entry: Scheduled) -> None:
-    """A service that was given another timing is due by that: from its last slot, or at its next calendar time."""
+    """A service that was given another timing is due by that: from its last slot, or at its next calendar time.
+
+    What came before that time and did not run is skipped, unless another scheduler will come to it.
+    """
     row, timing = site.row(entry.name), site.timing(definition, entry)
     if row is None or timing is None or row.open is not None or site.claim(entry.name) is not None:
         return
     now = site.clock.now()
     if timing.every_s is None:
         due = timing.first(now)
+        until = min(now, due - 1e-6)  # one of this very moment is yet to run
+        check = Check(scheduler=definition.name, at=until, now=now, up_since=now)
+        if row.next_due <= until and not await _pass_rescheduled(site, entry.name, row, timing, check):
+            return
     elif timing.every_s == row.interval_seconds:
         return
     else:
@@ -69,6 +76,17 @@ async def _replan(site: Site, definition: Definition, entry: Scheduled) -> None:
         due = timing.after(slot=slot, end=slot, origin=slot)
     changed = msgspec.structs.replace(row, next_due=rounded(due), interval_seconds=timing.every_s, origin=None)
     await site.workshop.timetable.save(entry.name, changed)
+
+
+async def _pass_rescheduled(site: Site, name: str, row: ServiceTiming, timing: Timing, check: Check) -> bool:
+    """Close the slots that have come by the check; False if they are another's to run."""
+    others = (one for one in (await site.definitions()).values() if one.name != check.scheduler and one.should_run)
+    if any(entry.name == name for one in others for entry in one.services):
+        return False
+    planned_by = timing if row.interval_seconds is None else Every(row.interval_seconds)
+    found = skip(site.catalogue.find(name), planned_by, row, check, "rescheduled")
+    await site.workshop.timetable.store.record(found.closed, ())
+    return True
 
 
 def _amended(old: tuple[Scheduled, ...], entries: list[Scheduled], add: bool, remove: bool) -> tuple[Scheduled, ...]:

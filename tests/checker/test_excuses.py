@@ -178,6 +178,19 @@ def with_long_run(until: float) -> History:
     )
 
 
+def with_stop(stopping: float | None, *, again: bool = False) -> History:
+    """A service never ran. A life was killed at 5, told to stop or not; somebody may have started it again."""
+    listed = Definition(name="main", services=(Scheduled(name="s"),), should_run=True)
+    started = Command(what="define", at=0.0, acked=0.0, definition=listed)
+    return History(
+        services=(Declared(name="s", every_s=10.0),),
+        lives=(Life(life=0, at=0.0, ended=5.0, killed=True, stopping=stopping), Life(life=1, at=5.1)),
+        commands=(started, *([replace(started, at=6.0, acked=6.0)] if again else ())),
+        dump=Dump(at=30.0),
+        bounds=Bounds(recover_s=1.0),
+    )
+
+
 def with_step(at: float) -> History:
     """The slots of an interval are a second off from one line to the next, and the clock was set by that."""
     listed = Definition(name="main", services=(Scheduled(name="s"),), paused=True, should_run=True)
@@ -218,6 +231,8 @@ def with_step(at: float) -> History:
         (with_late_start(frozen=0), with_late_start(frozen=2), "which ended when a had begun"),
         (with_late_start(frozen=0), with_late_start(frozen=2), "for 10.0, less than an interval after 20.0"),
         (with_long_run(30.0), with_long_run(15.0), "run b began 25.0 s after the one before"),
+        (with_stop(4.9), with_stop(None), NEVER_RAN),
+        (with_stop(4.9), with_stop(4.9, again=True), "missed: s: no run from 6.0 to 30.0"),
         (with_series(revived=4), with_series(revived=1), "task 4: it is cancelled and has 1 successors"),
     ],
     ids=[
@@ -238,6 +253,8 @@ def with_step(at: float) -> History:
         "a node that stood still takes nothing from the one that ran meanwhile",
         "a node that stood still begins a slot that others have passed",
         "the run before it took longer, since its node stood still",
+        "its life was killed while it stopped in order, and may have written that nothing comes back",
+        "what was started again after that is to run",
         "it had ended before, and has its successor from then",
     ],
 )

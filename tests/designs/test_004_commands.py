@@ -72,6 +72,56 @@ async def test_schedule_adds_removes_and_refuses_what_it_does_not_know(world: Wo
     assert [entry.name for entry in (await world.definition()).services] == ["sync"]
 
 
+async def removed_over_slots(world: World, *others: str) -> None:
+    """The slot of 11:00 came while its scheduler was stopped, that of 12:00 while nobody there listed it."""
+    world.service("report", cron="0 * * * *")
+    await world.start("report", interval="auto")
+    await world.until(1)
+    for name in others:
+        await world.node.start(name, "4h")
+        await world.node.schedule(name, ["report"])
+    await world.node.stop("main")
+    await world.until(HOUR + 1)
+    await world.node.call("schedule", name="main", services=["report"], remove=True)
+    await world.until(2 * HOUR + 1)
+
+
+@pytest.mark.parametrize("again", ["report", "report=cron 30 * * * *"])
+async def test_slots_of_a_calendar_that_came_before_it_was_listed_again_have_their_line(
+    world: World, again: str
+) -> None:
+    await removed_over_slots(world)
+    await world.node.call("schedule", name="main", services=[again], add=True)
+    first, passed = await world.verdicts("report")
+    assert first == (0, "done", "", 1)
+    assert passed[:3] == (HOUR, "skipped", "rescheduled")
+    await world.node.start("main")
+    await world.until(3 * HOUR + 1)
+    assert world.times("report") == [0, 3 * HOUR if again == "report" else 2.5 * HOUR]
+
+
+async def test_a_slot_that_another_scheduler_will_come_to_is_not_skipped_by_listing_its_service(world: World) -> None:
+    await removed_over_slots(world, "other")
+    await world.node.call("schedule", name="main", services=["report"], add=True)
+    assert [verdict for _, verdict, _, _ in await world.verdicts("report")] == ["done"]
+    await world.until(4 * HOUR + 10)
+    assert [line.scheduler for line in world.runs("report")] == ["main", "other"]
+    assert (await world.verdicts("report"))[1] == (HOUR, "coalesced", "one run for all", 3)
+
+
+async def test_listing_a_calendar_service_at_the_moment_of_its_slot_skips_nothing(world: World) -> None:
+    world.service("report", cron="0 * * * *")
+    await world.start("report", interval="auto")
+    await world.until(1)
+    await world.node.stop("main")
+    await world.node.call("schedule", name="main", services=["report"], remove=True)
+    await world.until(HOUR)
+    await world.node.call("schedule", name="main", services=["report"], add=True)
+    await world.node.start("main")
+    await world.until(HOUR + 1)
+    assert await world.verdicts("report") == [(0, "done", "", 1), (HOUR, "done", "", 1)]
+
+
 @pytest.mark.spec("004-33")
 async def test_a_scheduler_that_runs_is_not_started_twice_and_an_unknown_one_not_stopped(world: World) -> None:
     world.service("a")

@@ -279,6 +279,7 @@ class Drive:
 
     async def _stop(self, one: Living) -> None:
         """In order: what runs may end, and the rest is given back."""
+        one.stopping = self.world.loop.now_s if one.stopping is None else one.stopping
         try:
             await self.world.ask(one, one.close, within_s=60.0)
         except Gone:

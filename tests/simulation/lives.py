@@ -114,6 +114,7 @@ class Living(Node):
         self.began = world.loop.now_s
         self.ended: float | None = None
         self.killed = False
+        self.stopping: float | None = None  # when it was told to stop in order
         self.gone: asyncio.Future[None] = world.loop.create_future()
         self.is_up = False
         self.scripts: dict[str, Any] = {}

@@ -221,6 +221,7 @@ class World:
             Life(
                 life=one.number, node=one.place, at=START + one.began,
                 ended=None if one.ended is None else START + one.ended, killed=one.killed, pid=one.pid,
+                stopping=None if one.stopping is None else START + one.stopping,
             )
             for one in self.lives
         ]  # fmt: skip

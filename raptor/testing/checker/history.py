@@ -70,6 +70,7 @@ class Life(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="l
     at: float  # it was started
     ended: float | None = None  # None: it lived when the dump was read
     killed: bool = False  # it ended without a word; otherwise by an orderly stop
+    stopping: float | None = None  # when it was told to stop in order, though it may have been killed before it had
     pid: int | None = None  # lines of another process are of a service's own; None: not known
 
 

@@ -215,11 +215,14 @@ class Plans:
                 )  # fmt: skip
 
     def _steady(self, since: float, until: float) -> float:
-        """Until when that is certain: a scheduler waits to be started after an orderly stop, and a clock that is set
-        moves what was planned."""
+        """Until when that is certain: a scheduler waits to be started after an orderly stop, even one that a kill broke
+        off, since what is to come back is written first; and a clock that is set moves what was planned."""
         if not self.facts.bounds.shared:
-            stops = (life.ended for life in self.facts.history.lives if life.ended is not None and not life.killed)
+            lives = self.facts.history.lives
+            stops = (life.ended for life in lives if life.ended is not None and not life.killed)
+            broken_off = (life.stopping for life in lives if life.stopping is not None and life.killed)
             until = min([until, *(stop - self.facts.bounds.recover_s for stop in stops if stop >= since)])
+            until = min([until, *(stop for stop in broken_off if stop >= since)])
         return min([until, *(fault.at for fault in self.facts.faults if fault.what == "step")])
 
     def _timing(self, definition: Definition, name: str) -> Timing | None:
