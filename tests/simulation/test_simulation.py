@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import subprocess
@@ -16,6 +17,7 @@ from tests.simulation.campaign import Batch, Campaign, singles, strikes
 from tests.simulation.case import Case
 from tests.simulation.crew import Crew
 from tests.simulation.plan import Strike
+from tests.simulation.world import in_silence
 
 ROOT = Path(__file__).parents[2]
 STEPS = {"shared": 4, "common_shared": 6}  # of a long one every so many points; the long form takes all
@@ -23,9 +25,12 @@ STEPS = {"shared": 4, "common_shared": 6}  # of a long one every so many points;
 
 @pytest.fixture(autouse=True)
 def silent() -> Iterator[None]:
-    """A node that is killed all the time has much to complain of."""
+    """A node that is killed all the time has much to complain of, and its world must not be dropped in another test."""
     logging.disable(logging.CRITICAL)
+    gc.disable()
     yield
+    with in_silence():
+        gc.enable()
     logging.disable(logging.NOTSET)
 
 
