@@ -166,13 +166,14 @@ class ManyLoop(BaseEventLoop):
         process.still_until = self.now_s + seconds
 
     def bury(self) -> None:
-        """Forget everything, when nothing will be asked any more."""
+        """Nothing will be asked any more. It is kept: dropped coroutines run their `finally`, amid anything."""
         for grave in (*self._graves, self._outside.tasks):
             for task in grave:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
-        self._timers.clear()
-        self._crowd.clear()
-        self._graves.clear()
+        _BURIED.append(self)
+
+
+_BURIED: list[ManyLoop] = []
 
 
 def _number(process: Process) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import subprocess
@@ -17,7 +16,6 @@ from tests.simulation.campaign import Batch, Campaign, singles, strikes
 from tests.simulation.case import Case
 from tests.simulation.crew import Crew
 from tests.simulation.plan import Strike
-from tests.simulation.world import in_silence
 
 ROOT = Path(__file__).parents[2]
 STEPS = {"shared": 4, "common_shared": 6}  # of a long one every so many points; the long form takes all
@@ -25,12 +23,9 @@ STEPS = {"shared": 4, "common_shared": 6}  # of a long one every so many points;
 
 @pytest.fixture(autouse=True)
 def silent() -> Iterator[None]:
-    """A node that is killed all the time has much to complain of, and its world must not be dropped in another test."""
+    """A node that is killed all the time has much to complain of."""
     logging.disable(logging.CRITICAL)
-    gc.disable()
     yield
-    with in_silence():
-        gc.enable()
     logging.disable(logging.NOTSET)
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
-import sys
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import Any
 
@@ -269,15 +267,3 @@ class World:
 
 class Gone(Exception):
     """The node died before it answered."""
-
-
-@contextmanager
-def in_silence() -> Generator[None]:
-    """Drop whole worlds: their coroutines end where they stand, and what they say then means nothing."""
-    hook = sys.unraisablehook
-    sys.unraisablehook = lambda _: None
-    try:
-        yield
-        gc.collect()
-    finally:
-        sys.unraisablehook = hook
