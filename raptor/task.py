@@ -71,7 +71,7 @@ class Dead(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class Skipped(msgspec.Struct, frozen=True, tag="skipped"):
-    """Not run on purpose: paused, overlap, removed, claimed elsewhere, interrupted."""
+    """Not run on purpose: paused, overlap, removed, rescheduled, claimed elsewhere, interrupted."""
 
     reason: str
 

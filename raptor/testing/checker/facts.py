@@ -139,10 +139,7 @@ class Facts:
 
     def is_late(self, at: float) -> bool:
         """Whether the store was, or had just been, out of reach for somebody."""
-        return any(
-            fault.what in ("partition", "outage") and fault.at <= at <= self.end_of(fault) + self.bounds.settle_s
-            for fault in self.faults
-        )
+        return self.is_away(at - self.bounds.settle_s, at)
 
     def is_away(self, since: float, until: float) -> bool:
         """Whether the store was out of reach for somebody in that time."""
