@@ -20,7 +20,9 @@ from raptor.state.postgres.address import Address
 from raptor.state.postgres.link import CALL_S, connect, end_stuck
 from raptor.state.postgres.migration import named
 from raptor.state.postgres.pipe import Answer, Pipe, Values
+from raptor.state.postgres.session import Session
 from raptor.state.postgres.trouble import PASSING, is_lost, not_written
+from raptor.state.postgres.wire import TEXT, Column
 
 T = TypeVar("T")
 
@@ -49,7 +51,8 @@ class Merged(NamedTuple):
     """What several calls were given as one statement, which leaves the mark itself and the numbers that it gives."""
 
     statement: str
-    values: Mapping[str, Any]  # but for the lane and the mark
+    values: Mapping[str, Any]  # but for the lane, its mark, and what is told to others
+    news: Mapping[str, float]
     answers: Callable[[Sequence[int]], Sequence[Any]]  # of each call, by those numbers
 
 
@@ -64,9 +67,10 @@ def notes(news: Mapping[str, float]) -> list[str]:
 class Transaction:
     """What a call may do with the connection."""
 
-    def __init__(self, pipe: Pipe, schema: str, lane: str, mark: int) -> None:
+    def __init__(self, pipe: Pipe, schema: str, lane: str, mark: int, *, is_heard: bool) -> None:
         self._pipe = pipe
         self._schema = schema
+        self._is_heard = is_heard
         self._lane = lane
         self._mark = mark
         self._sealed: Answer | None = None
@@ -74,7 +78,7 @@ class Transaction:
 
     def tell(self, news: Mapping[str, float]) -> None:
         """Tasks will be ready: the earliest due time of each queue."""
-        self.notes += notes(news)
+        self.notes += notes(news) if self._is_heard else ()
 
     def tell_changes(self, changes: Sequence[tuple[str, str]]) -> None:
         """Records were changed; if there is too much to say, that anything may have."""
@@ -85,12 +89,12 @@ class Transaction:
     async def send(self, statement: str, values: Values = ()) -> Answer:
         """Without waiting for its answer."""
         self._sealed = None
-        return await self._pipe.send(named(statement, self._schema), values)
+        return self._pipe.send(named(statement, self._schema), values)
 
     async def seal(self) -> None:
         """Say that this was all, until more is sent: it goes out with the rest."""
         told, self.notes = self.notes, []
-        self._sealed = await self._pipe.send(named(SEAL, self._schema), (self._lane, self._mark, told))
+        self._sealed = self._pipe.send(named(SEAL, self._schema), (self._lane, self._mark, told))
 
     async def writes(self) -> bool:
         """Whether it leaves its mark."""
@@ -155,19 +159,26 @@ class Doubt:
         self.since = asyncio.get_running_loop().time()
 
 
+class Sent(NamedTuple):
+    """A put whose commit is asked for, and its answer is not here."""
+
+    pipe: Pipe
+    doubt: Doubt
+    told: Answer
+
+
 class Lane:
-    def __init__(
-        self, address: Address, role: str, ready: Callable[[], Awaitable[None]], opened: Callable[[int], None]
-    ) -> None:
+    def __init__(self, address: Address, role: str, session: Session, opened: Callable[[int], None]) -> None:
         self._address = address
         self._role = role
-        self._ready = ready
+        self._session = session
         self._opened = opened  # told of the server process that works here
         self._name = secrets.token_hex(16)
         self._mark = 0
         self._pipe: Pipe | None = None
         self._waiting: list[Call[Any]] = []
         self._current: list[Call[Any]] = []
+        self._ahead: Sent | None = None  # when it was asked for: whatever else is to be done, is done meanwhile
         self._doubts: list[Doubt] = []
         self._runner: asyncio.Task[None] | None = None
         self.commits = 0
@@ -179,7 +190,10 @@ class Lane:
                     doubt.calls = [*doubt.calls[:place], call, *doubt.calls[place + 1 :]]
                     self._wake()
                     return call.future
-        self._waiting.append(call)
+        if call.merge is not None and len(self._current) == 1 and self._is_at_rest():
+            self._send_ahead(call, call.merge)
+        else:
+            self._waiting.append(call)
         self._wake()
         return call.future
 
@@ -196,11 +210,12 @@ class Lane:
 
     async def _run(self) -> None:
         try:
-            while self._waiting or any(not call.future.done() for doubt in self._doubts for call in doubt.calls):
-                await self._ready()
-                calls = self._current = self._next()
+            while self._has_work():
+                await self._session.ready()
+                ahead, self._ahead = self._ahead, None
+                calls = self._current = self._next() if ahead is None else list(ahead.doubt.calls)
                 try:
-                    await self._do(calls)
+                    await self._do(calls, ahead)
                 except Exception as error:
                     doubtful = [call for doubt in self._doubts for call in doubt.calls]  # nobody knows yet
                     self._fail([call for call in calls if call not in doubtful], error)
@@ -210,6 +225,33 @@ class Lane:
                 call.future.cancel()
             await self._hang_up()
             raise
+
+    def _has_work(self) -> bool:
+        if self._waiting or self._ahead is not None:
+            return True
+        return any(not call.future.done() for doubt in self._doubts for call in doubt.calls)
+
+    def _is_at_rest(self) -> bool:
+        idle = self._runner is None or self._runner.done()
+        is_open = self._pipe is not None and not self._pipe.connection.closed
+        return idle and is_open and self._session.is_ready and not self._waiting and not self._doubts
+
+    def _send_ahead(self, call: Call[Any], merge: Merge) -> None:
+        """At once, if its caller is the only one: of several the first would keep the others waiting."""
+        pipe, doubt = self._pipe, self._doubt([call])
+        assert pipe is not None
+        try:
+            self._ahead = Sent(pipe, doubt, self._post(pipe, doubt, merge))
+        except Exception:  # it is tried again, or asked for: whoever does that tells of it
+            pipe.give_up()
+            if pipe.in_doubt:
+                self._doubts.append(doubt)
+            else:
+                self._waiting.append(call)
+
+    def _doubt(self, calls: Sequence[Call[Any]]) -> Doubt:
+        self._mark += 1
+        return Doubt(self._mark, calls, list)
 
     def _next(self) -> list[Call[Any]]:
         if not self._waiting:
@@ -238,16 +280,20 @@ class Lane:
         for call in calls:
             call.fail(told)
 
-    async def _do(self, calls: list[Call[Any]]) -> None:
+    async def _do(self, calls: list[Call[Any]], ahead: Sent | None = None) -> None:
         """Until they are done, or it is known why not."""
         for tried in range(TRIES):
-            calls = [call for call in calls if not call.future.done()]
             fresh = self._pipe is None or self._pipe.connection.closed
             try:
+                if ahead is not None:
+                    sent, ahead = ahead, None
+                    await self._transact(sent.pipe, sent.doubt, sent.told)
+                    return
+                calls = [call for call in calls if not call.future.done()]
                 pipe = await self._connected()
                 await self._clear_doubts()
                 if calls:
-                    await self._transact(pipe, calls)
+                    await self._transact(pipe, self._doubt(calls))
                 return
             except PASSING as error:
                 if tried == TRIES - 1:
@@ -278,13 +324,15 @@ class Lane:
             except Exception as error:
                 self._fail([call], error)
 
-    async def _transact(self, pipe: Pipe, calls: list[Call[Any]]) -> None:
-        self._mark += 1
-        doubt = Doubt(self._mark, calls, list)
+    async def _transact(self, pipe: Pipe, doubt: Doubt, told: Answer | None = None) -> None:
         try:
             async with asyncio.timeout(CALL_S):
-                merge = calls[0].merge
-                writes, answers = await (self._ask(pipe, doubt) if merge is None else self._put(pipe, doubt, merge))
+                merge = doubt.calls[0].merge
+                if merge is None:
+                    writes, answers = await self._ask(pipe, doubt)
+                else:
+                    told = told or self._post(pipe, doubt, merge)
+                    writes, answers = True, await self._placed(pipe, doubt, told)
         except Exception as error:
             if pipe.in_doubt and self._role != READER:
                 self._doubts.append(doubt)
@@ -299,12 +347,13 @@ class Lane:
             pipe.give_up()
             raise
         self.commits += writes
-        for call, answer in zip(calls, answers, strict=True):
+        for call, answer in zip(doubt.calls, answers, strict=True):
             call.answer(answer)
 
     async def _ask(self, pipe: Pipe, doubt: Doubt) -> tuple[bool, Sequence[Any]]:
         """The answers come first, and then the commit."""
-        transaction = Transaction(pipe, self._address.schema, self._name, doubt.mark)
+        is_heard = not self._session.is_alone
+        transaction = Transaction(pipe, self._address.schema, self._name, doubt.mark, is_heard=is_heard)
         answers = await self._answers(transaction, doubt.calls)
         writes = self._role != READER and await transaction.writes()
 
@@ -315,17 +364,20 @@ class Lane:
         await pipe.commit()
         return writes, answers
 
-    async def _put(self, pipe: Pipe, doubt: Doubt, merge: Merge) -> tuple[bool, Sequence[Any]]:
-        """All at once: the answers are in the mark."""
-        statement, values, answers = merge([call.given for call in doubt.calls])
-        doubt.answers = answers
+    def _post(self, pipe: Pipe, doubt: Doubt, merge: Merge) -> Answer:
+        """A put, all at once: the answers are in the mark."""
+        statement, values, news, doubt.answers = merge([call.given for call in doubt.calls])
         pipe.look()
-        told = await pipe.send(
-            named(statement, self._address.schema), {**values, "lane": self._name, "mark": doubt.mark}
-        )
+        told_to_others = Column(TEXT, [] if self._session.is_alone else notes(news))
+        given = {**values, "lane": self._name, "mark": doubt.mark, "notes": told_to_others}
+        told = pipe.send(named(statement, self._address.schema), given)
+        pipe.ask_to_commit()
+        return told
+
+    async def _placed(self, pipe: Pipe, doubt: Doubt, told: Answer) -> Sequence[Any]:
         await pipe.commit()
         ((numbers, *_),) = await told.fetchall()
-        return True, answers(numbers)
+        return doubt.answers(numbers)
 
     async def _clear(self, pipe: Pipe) -> None:
         try:

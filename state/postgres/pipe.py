@@ -78,7 +78,7 @@ class Pipe:
         self._loop: asyncio.AbstractEventLoop | None = None  # that watches the socket
         self._pgconn.enter_pipeline_mode()
 
-    async def send(self, statement: str, values: Values = ()) -> Answer:
+    def send(self, statement: str, values: Values = ()) -> Answer:
         """Without waiting for its answer."""
         text, names = numbered(statement)
         given = [values[name] for name in names] if isinstance(values, Mapping) else values
@@ -108,10 +108,16 @@ class Pipe:
         while await self._result() is not None:  # the end of it
             pass
 
-    async def commit(self) -> None:
-        """Have all that was sent committed, or nothing if one of it failed. All its answers are there then."""
+    def ask_to_commit(self) -> None:
+        """Have all that was sent committed, or nothing if one of it failed."""
         self._pgconn.pipeline_sync()
         self.in_doubt = True
+        self._pgconn.flush()
+
+    async def commit(self) -> None:
+        """Wait until it is; it is asked for here, if that was not done. All answers are there then."""
+        if not self.in_doubt:
+            self.ask_to_commit()
         await self._push()
         failed: PGresult | None = None
         while True:

@@ -13,7 +13,7 @@ import msgspec
 from raptor.errors import BadInput
 from raptor.state.asked import check
 from raptor.state.base import Receipt
-from raptor.state.postgres.lane import Finish, Merged, Transaction, notes
+from raptor.state.postgres.lane import Finish, Merged, Transaction
 from raptor.state.postgres.pipe import Answer
 from raptor.state.postgres.wire import BYTEA, FLOAT8, INT2, INT4, INT8, TEXT, TIME, Column, Time, at, not_before
 from raptor.task import Task
@@ -85,13 +85,13 @@ def merged(puts: Sequence[tuple[Sequence[Task], float]]) -> Merged:
     """Tasks without keys, of several puts at once."""
     tasks = [task for put, _ in puts for task in put]
     statement, values = _insert(tasks, [now for put, now in puts for _ in put])
-    news = notes(earliest((task.queue, task.due) for task in tasks))
+    news = earliest((task.queue, task.due) for task in tasks)
 
     def answers(told: Sequence[int]) -> list[list[Receipt]]:
         ids = iter(sorted(told))  # they grew in the order of the rows
         return [[Receipt(next(ids), True) for _ in put] for put, _ in puts]
 
-    return Merged(_put(statement), values | {"notes": Column(TEXT, news)}, answers)
+    return Merged(_put(statement), values, news, answers)
 
 
 async def send_keyed(
@@ -164,6 +164,8 @@ def form(data: str | bytes) -> Form:
 
 def _insert(tasks: Sequence[Task], now: Sequence[float]) -> tuple[str, dict[str, Any]]:
     """What all rows have in common is given once, what differs as arrays, and what none of them has is left out."""
+    if len(tasks) == 1:
+        return _insert_one(tasks[0], now[0])
     data, bodies, encodings = zip(*(form(task.data) for task in tasks), strict=True)
     columns: dict[str, Sequence[Any]] = {
         "queue": [task.queue for task in tasks],
@@ -186,14 +188,36 @@ def _insert(tasks: Sequence[Task], now: Sequence[float]) -> tuple[str, dict[str,
     given: dict[str, Any] = {}
     for name, values in columns.items():
         one = values[0]
-        # With several rows the data is always apart: it says how many there are.
-        if (name == "data" and len(tasks) > 1) or values.count(one) < len(values):
+        # The data is always apart: it says how many there are.
+        if name == "data" or values.count(one) < len(values):
             apart.append(name)
             given[name] = Column(_TYPES[name], _times(name, values))
         elif one is not None or name in _DEFAULT:
             common.append(name)
             given[name] = Time(*_times(name, values[:1])) if _TYPES[name] == TIME else one
     return _statement(tuple(common), tuple(apart)), given
+
+
+def _insert_one(task: Task, now: float) -> tuple[str, dict[str, Any]]:
+    data, body, encoding = form(task.data)
+    columns: dict[str, Any] = {
+        "queue": task.queue,
+        "service": task.service,
+        "data": data,
+        "body": body,
+        "encoding": encoding,
+        "priority": task.priority,
+        "due": Time(not_before(task.due)),
+        "created": Time(at(now)),
+        "max_attempts": task.max_attempts or None,
+        "key_until": None if task.key_until is None else Time(at(task.key_until)),
+        "parent": task.parent,
+        "active_s": task.active_s,
+        "timeout_s": task.timeout_s,
+        "timing": task.timing,
+    }
+    given = {name: value for name, value in columns.items() if value is not None or name in _DEFAULT}
+    return _statement(tuple(given), ()), given
 
 
 def _times(name: str, values: Sequence[Any]) -> Sequence[Any]:

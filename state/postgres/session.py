@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 import psycopg
@@ -20,13 +21,16 @@ from raptor.state.news import News
 from raptor.state.postgres.address import Address
 from raptor.state.postgres.link import CALL_S, Connection, connect
 from raptor.state.postgres.migration import named
+from raptor.state.postgres.wire import seconds
 
 POLL_S = 1.0
 EMPTY = 60  # polls that find nothing, before deep sleep
 PROOF_S = 10.0  # between two proofs that the connection is alive
 FIRST_S, LONGEST_S = 0.1, 5.0  # between two tries to connect
+QUIET_S = 60.0  # whoever was seen since may listen
 LOCK_OWNER = "SELECT pg_try_advisory_lock(raptor.lock_of('owner', %s))"
 UNLOCK_OWNER = "SELECT pg_advisory_unlock(raptor.lock_of('owner', %s))"
+ANNOUNCE = "SELECT pg_notify('raptor.news', 'n')"
 
 
 class Session:
@@ -56,7 +60,10 @@ class Session:
         self._proven = 0.0
         self._reading: int | None = None
         self._empty = 0
+        self._announced = -inf
+        self._came = 0  # how often others announced themselves
         self.heard = 0
+        self.is_alone = False  # nobody else is there to hear of tasks
 
     def start(self) -> None:
         """Somebody listens, watches or shows itself."""
@@ -65,14 +72,14 @@ class Session:
             self._lost, self._using, self._connecting = asyncio.Event(), asyncio.Lock(), asyncio.Lock()
             self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
+    @property
+    def is_ready(self) -> bool:
+        return self._first is None or self._first.is_set() or not self._is_alive()
+
     async def ready(self) -> None:
         """Whatever is asked after somebody listened, is asked when that is heard: nothing falls in between."""
-        if self._first is not None and not self._first.is_set() and self._is_alive():
+        if self._first is not None and not self.is_ready:
             await self._first.wait()
-
-    async def execute(self, statement: str, values: Any = ()) -> list[tuple[Any, ...]]:
-        """On this connection: it proves it alive."""
-        return await self._execute(await self._connected(), statement, values)
 
     async def own(self, owner: str) -> bool:
         """Hold the lock that says that this owner lives; -> whether it is held."""
@@ -81,6 +88,21 @@ class Session:
         if owner not in self._locked and not self._address.pooler:
             await self._lock(connection, [owner])
         return owner in self._locked
+
+    async def appear(self, owner: str, statement: str, values: Any, now: float) -> list[tuple[Any, ...]]:
+        """Show an owner; -> rows of all that are there: who, and when it was seen.
+
+        Whoever believes that nobody else is there tells nobody of its tasks. So one that comes, or was not to be seen
+        for long, announces itself; what is put until that is heard is found by looking.
+        """
+        connection, began, came = await self._connected(), self._clock.monotonic(), self._came
+        rows = await self._execute(connection, statement, values)
+        if began - self._announced > QUIET_S / 2:
+            await self._execute(connection, ANNOUNCE, ())
+        self._announced = began
+        is_there = any(who != owner and now - seconds(seen) <= QUIET_S for who, seen, *_ in rows)
+        self.is_alone = not is_there and came == self._came
+        return rows
 
     async def disown(self, owner: str) -> None:
         self._owners.discard(owner)
@@ -170,9 +192,11 @@ class Session:
 
     async def _listen(self) -> Connection:
         connection = await connect(self._address, role="session")
+        self._own.add(connection.info.backend_pid)
         try:
             self._lost.clear()
             self._locked.clear()
+            self._announced, self.is_alone = -inf, False
             if not self._address.pooler:
                 connection.add_notify_handler(self._hear)
                 channel = f'LISTEN "{self._address.schema}.news"'.encode()
@@ -242,6 +266,9 @@ class Session:
             self._bells.ring([(second, float(first))])
         elif kind == "r":
             self._news.tell([(first, second)])
+        elif kind == "n":
+            self._came += 1
+            self.is_alone = False
 
     async def _hang_up(self) -> None:
         if self._connection is not None:

@@ -61,7 +61,7 @@ class PostgresStore:
         self._own: set[int] = set()
         self.session = Session(address, clock, self._bells, self._news, self._own, self._earliest)
         self._flow, self._rest, self._looks = (
-            Lane(address, role, self.session.ready, self._own.add) for role in ("tasks", "records", READER)
+            Lane(address, role, self.session, self._own.add) for role in ("tasks", "records", READER)
         )
         self._found: dict[str, list[Task]] = {}  # taken for an owner who did not wait for them
         self._now = 0.0  # the latest that was handed in
@@ -251,7 +251,8 @@ class PostgresStore:
         try:
             locked = await self.session.own(presence.owner)
             before = self._clock.monotonic()
-            rows = await self.session.execute(nodes.APPEAR, nodes.shown(presence, now, locked))
+            given = nodes.shown(presence, now, locked)
+            rows = await self.session.appear(presence.owner, nodes.APPEAR, given, now)
             self._compare(self._clock.monotonic() - before, seconds(rows[0][5]))
         except Exception as error:
             raise not_written(self.address, error) from error

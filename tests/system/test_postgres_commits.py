@@ -143,11 +143,24 @@ async def test_what_was_taken_for_one_who_did_not_wait_is_given_to_the_next(
         assert [one.fence for one in given.tasks] == [1]
 
 
+async def test_a_put_goes_on_without_its_caller_and_holds_up_nobody(pg_address: str, system_clock: Clock) -> None:
+    async with behind_a_proxy(pg_address, system_clock) as (store, _):
+        await store.put([task()], now=NOW)
+        impatient = asyncio.ensure_future(store.put([task(data="1")], now=NOW))
+        await asyncio.sleep(0)
+        impatient.cancel()
+        (placed,) = await store.put([task(data="2")], now=NOW)
+        found = await store.find(Query())
+        assert [one.data for one in found] == ["null", "1", "2"]
+        assert found[2].id == placed.id
+
+
 async def test_a_server_that_is_away_is_told_and_tried_again(pg_address: str, system_clock: Clock) -> None:
     async with behind_a_proxy(pg_address, system_clock) as (store, proxy):
         await store.put([task()], now=NOW)
         proxy.refuses = True
         proxy.reset()
+        await asyncio.gather(*proxy.serving)  # until then nobody can know
         with pytest.raises(NotWritten) as caught:
             await store.put([task()], now=NOW)
         assert caught.value.reason == "unreachable"
