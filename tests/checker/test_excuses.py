@@ -116,15 +116,20 @@ def with_series(revived: int) -> History:
     return replace(SOUND, commands=(*SOUND.commands, *commands), dump=replace(SOUND.dump, tasks=tasks), images=())
 
 
-def with_unmoved_row(at: float, *, paused: bool = True, lost: bool = False) -> History:
-    """A life that closed a slot was killed, or lost the store, and its row still plans it."""
+def with_unmoved_row(at: float, *, paused: bool = True, lost: bool = False, beside: float = 20.9) -> History:
+    """A life that closed a slot at its check of 21 was killed, or lost the store, and its row still plans it.
+
+    Its scheduler had begun another service just before, for a slot of its own.
+    """
     listed = Definition(name="main", services=(Scheduled(name="s"),), paused=True, should_run=True)
     passed = Slot(
         service="s", planned=20.0, last=20.0, verdict="skipped", reason="paused", scheduler="main", recorded=21.0
     )
     resumed = Command(what="define", at=22.0, acked=22.0, definition=replace(listed, paused=paused))
+    other = Line(what="start", run="t", service="t", scheduler="main", life=0, planned=beside, at=21.3)
     return History(
         services=(Declared(name="s", every_s=60.0),),
+        lines=(other,),
         lives=(Life(life=0, at=0.0, ended=at, killed=not lost), Life(life=1, at=21.9)),
         faults=(Fault(what="partition", at=at, until=at + 0.2, life=0),) if lost else (),
         commands=(Command(what="define", at=0.0, acked=0.0, definition=listed), resumed),
@@ -228,6 +233,11 @@ def with_step(at: float) -> History:
             with_unmoved_row(20.5, lost=True),
             "20.0 is planned, and 20.0 to 20.0 was skipped",
         ),
+        (
+            with_unmoved_row(21.5),
+            with_unmoved_row(21.5, beside=21.2),
+            "20.0 is planned, and 20.0 to 20.0 was skipped",
+        ),
         (with_late_start(frozen=0), with_late_start(frozen=2), "which ended when a had begun"),
         (with_late_start(frozen=0), with_late_start(frozen=2), "for 10.0, less than an interval after 20.0"),
         (with_long_run(30.0), with_long_run(15.0), "run b began 25.0 s after the one before"),
@@ -250,6 +260,7 @@ def with_step(at: float) -> History:
         "its life was killed between the line and the row",
         "nobody has looked since",
         "it lost the store between the line and the row",
+        "no later check had begun, before which the row is written",
         "a node that stood still takes nothing from the one that ran meanwhile",
         "a node that stood still begins a slot that others have passed",
         "the run before it took longer, since its node stood still",
