@@ -32,6 +32,7 @@ class Lived:
     began: float = 0.0
     ready: asyncio.Event = field(default_factory=asyncio.Event)  # or it has ended before
     was_ready: bool = False
+    stopping: float | None = None  # when it was told to stop in order
     over: asyncio.Event = field(default_factory=asyncio.Event)
     ended: float | None = None
     code: int | None = None

@@ -21,6 +21,7 @@ from raptor.testing.torture.plan import Plan, choose, named_point
 
 GRACE_S = 5.0  # what an orderly stop may take beyond its own grace
 POINT_S = 0.8  # until a named point is passed, or will not be
+CUT_S = 0.2  # on average, until an orderly stop is broken off: about as long as one takes
 CHILD_S = 1.5  # until a service has a process of its own
 POLL_S = 0.01
 AGAIN_S = 0.2  # before one that could not start is started again
@@ -133,6 +134,9 @@ class Nemesis:
             case "term":
                 if not await self._within(lived, wait_s) and lived.ready.is_set():
                     await self._term(lived)
+            case "cut":
+                if not await self._within(lived, wait_s) and lived.ready.is_set():
+                    await self._cut(lived, rng)
             case _:
                 await self._within(lived, wait_s)
                 await self._kill(lived)
@@ -163,15 +167,20 @@ class Nemesis:
         return any(at <= ended and until >= lived.began for at, until in self._outages)
 
     async def _kill(self, lived: Lived) -> None:
+        if not await self._was_killed(lived):
+            await self._judge_end(lived)
+
+    async def _was_killed(self, lived: Lived) -> bool:
+        """Kill it: whether it was there to be killed."""
         self._lives.signal(lived, signal.SIGKILL)
         await lived.over.wait()
-        if lived.code == -signal.SIGKILL:
-            assert lived.ended is not None
-            self.faults.append(Fault(what="kill", at=lived.ended, life=lived.life))
-            self.counts["kills"] += 1
-            await self._seen(lived)
-        else:
-            await self._judge_end(lived)
+        if lived.code != -signal.SIGKILL:
+            return False
+        assert lived.ended is not None
+        self.faults.append(Fault(what="kill", at=lived.ended, life=lived.life))
+        self.counts["kills"] += 1
+        await self._seen(lived)
+        return True
 
     async def _kill_child(self, lived: Lived, rng: random.Random, *, both: bool) -> None:
         """That of an isolated service, once there is one."""
@@ -199,17 +208,32 @@ class Nemesis:
         self.counts["stops"] += 1
 
     async def _term(self, lived: Lived) -> None:
-        self._lives.signal(lived, signal.SIGTERM)
-        self.counts["terms"] += 1
         place = lived.work
         assert isinstance(place, Place)
-        try:
-            async with asyncio.timeout(place.grace_s + GRACE_S):
-                await lived.over.wait()
-        except TimeoutError:
+        if await self._is_stopped(lived, place.grace_s + GRACE_S):
+            self._judge_stop(lived)
+        else:
             self._complain(lived, f"did not stop within {place.grace_s + GRACE_S} s of SIGTERM")
             await self._kill(lived)
-            return
+
+    async def _cut(self, lived: Lived, rng: random.Random) -> None:
+        """Tell it to stop, and kill it while it does."""
+        if await self._is_stopped(lived, rng.expovariate(1 / CUT_S)) or not await self._was_killed(lived):
+            self._judge_stop(lived)
+
+    async def _is_stopped(self, lived: Lived, within_s: float) -> bool:
+        """Tell it to stop: whether it has in that time."""
+        lived.stopping = self._clock.now()
+        self._lives.signal(lived, signal.SIGTERM)
+        self.counts["terms"] += 1
+        try:
+            async with asyncio.timeout(within_s):
+                await lived.over.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _judge_stop(self, lived: Lived) -> None:
         if lived.code != 0 and not self._could_not_start(lived):
             self._complain(lived, "stopped")
 

@@ -123,7 +123,7 @@ class Round:
         dump = await self._eye.dump(service.name for service in self._services)
         return History(
             services=tuple(map(Declared.of, self._services)),
-            lives=tuple(_life(one, one.work) for one in lived if isinstance(one.work, Place)),
+            lives=tuple(life_of(one, one.work) for one in lived if isinstance(one.work, Place)),
             faults=(*faults, *written(self._faults, Fault)),
             commands=tuple(one for one in written(self._commands, Command) if one.service not in batches),
             lines=tuple(one for one in written(self._ledger, Line) if one.task is None or one.service not in batches),
@@ -140,7 +140,8 @@ def _services(place: Place) -> list[Service]:
     return [found for given in SERVICES if (found := given if isinstance(given, Service) else service_of(given))]
 
 
-def _life(lived: Lived, place: Place) -> Life:
-    killed = lived.code != 0
-    node = Path(place.home).name
-    return Life(life=lived.life, node=node, at=lived.began, ended=lived.ended, killed=killed, pid=lived.pid)
+def life_of(lived: Lived, place: Place) -> Life:
+    return Life(
+        life=lived.life, node=Path(place.home).name, at=lived.began, ended=lived.ended, killed=lived.code != 0,
+        stopping=lived.stopping, pid=lived.pid,
+    )  # fmt: skip
