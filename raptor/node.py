@@ -244,9 +244,18 @@ class Node(Verbs):
             await ref.call(NewCatalogue())
         await self._tell_workers(NewCatalogue())
 
+    async def keeps(self, name: str) -> bool:
+        if self.scheduler(name) is not None:
+            return True
+        schedulers = self.runtime.whereis("schedulers")
+        children = [] if schedulers is None else await supervisor.which_children(schedulers)
+        return any(child.id == name and child.restarting for child in children)
+
     async def halt(self, name: str, grace_s: float) -> None:
         ref = self.scheduler(name)
-        if ref is not None:
+        if ref is None:  # it waits for its restart
+            await supervisor.terminate_child(self._schedulers(), name)
+        else:
             ref.cast(Finish(grace_s))
             await ref.wait()
 
