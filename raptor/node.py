@@ -23,7 +23,7 @@ from raptor.config import Config
 from raptor.control import Control
 from raptor.current import CURRENT, Known
 from raptor.desk import Handle, Named, TaskDesk
-from raptor.errors import CallTimeout, NotRunning, NotWritten, RefusedState
+from raptor.errors import ActorDied, CallTimeout, NoSuchActor, NotRunning, NotWritten, RefusedState
 from raptor.events import Events
 from raptor.exits import Exit
 from raptor.hearing import Hearing
@@ -216,7 +216,8 @@ class Node(Verbs):
     async def _tell_workers(self, message: object) -> None:
         worker = self.runtime.whereis("worker")
         if worker is not None:
-            await worker.call(message)
+            with suppress(NoSuchActor, ActorDied):  # it ends just now; the next one begins with what is written
+                await worker.call(message)
 
     def scheduler(self, name: str) -> Ref | None:
         return self.runtime.whereis(f"scheduler:{name}")
