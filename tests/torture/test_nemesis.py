@@ -12,13 +12,13 @@ import pytest
 from raptor.clock import VirtualClock
 from raptor.testing.checker.history import Life
 from raptor.testing.torture.lives import Lived, Lives
-from raptor.testing.torture.nemesis import Nemesis
+from raptor.testing.torture.nemesis import GRACE_S, Nemesis
 from raptor.testing.torture.node import Place
-from raptor.testing.torture.plan import WEIGHTS, Plan
+from raptor.testing.torture.plan import WEIGHTS, Deed, Plan
 from raptor.testing.torture.round import life_of
 
 PLACE = Place(home="/nowhere/home0", commands="/nowhere/commands")
-WEIGHTS_OF_CUTS = {**dict.fromkeys(WEIGHTS, 0.0), "cut": 1.0}
+PATIENCE_S = PLACE.grace_s + GRACE_S
 
 
 class Stand:
@@ -50,17 +50,18 @@ class Stand:
             lived.over.set()
 
 
-def cut(stop_s: float) -> tuple[Nemesis, Stand, list[Life]]:
-    """Lives that are told to stop, and killed while they do, for a minute."""
-    clock = VirtualClock()
+def tormented(deed: Deed, stop_s: float, *, still_until: float = 0.0) -> tuple[Nemesis, Stand, list[Life]]:
+    """Lives to which one thing is done again and again, for a minute; the machine may stand still at first."""
+    clock = VirtualClock(start=0.0)
     stand = Stand(clock, stop_s)
     plan = Plan(
-        seed=1, nodes=1, lease_s=None, rights_s=None, mean_s=0.3, weights=WEIGHTS_OF_CUTS, stop_s=(1, 1), server_s=1.0
-    )
+        seed=1, nodes=1, lease_s=None, rights_s=None, mean_s=0.3, weights={**dict.fromkeys(WEIGHTS, 0.0), deed: 1.0},
+        stop_s=(1, 1), server_s=1.0,
+    )  # fmt: skip
 
     async def seen(lived: Lived) -> None: ...
 
-    nemesis = Nemesis(plan, cast("Lives", stand), [PLACE], clock, seen)
+    nemesis = Nemesis(plan, cast("Lives", stand), [PLACE], clock, seen, None, lambda since, _: since < still_until)
 
     async def torment() -> None:
         end = clock.monotonic() + 60
@@ -71,7 +72,7 @@ def cut(stop_s: float) -> tuple[Nemesis, Stand, list[Life]]:
 
 
 def test_an_orderly_stop_that_a_kill_broke_off_is_told_with_its_beginning() -> None:
-    nemesis, stand, lives = cut(stop_s=100.0)
+    nemesis, stand, lives = tormented("cut", stop_s=100.0)
     broken_off = [life for life in lives if life.life in stand.told]
     assert len(broken_off) > 20
     assert all(life.killed and life.ended is not None for life in broken_off)
@@ -81,7 +82,7 @@ def test_an_orderly_stop_that_a_kill_broke_off_is_told_with_its_beginning() -> N
 
 
 def test_one_that_stopped_before_the_kill_was_not_killed() -> None:
-    nemesis, stand, lives = cut(stop_s=0.0)
+    nemesis, stand, lives = tormented("cut", stop_s=0.0)
     stopped = [life for life in lives if life.life in stand.told]
     assert len(stopped) > 20
     assert not any(life.killed for life in stopped)
@@ -91,6 +92,23 @@ def test_one_that_stopped_before_the_kill_was_not_killed() -> None:
 
 @pytest.mark.parametrize("stop_s", [0.05, 0.3])
 def test_some_stops_are_broken_off_and_some_are_not(stop_s: float) -> None:
-    _, stand, lives = cut(stop_s)
+    _, stand, lives = tormented("cut", stop_s)
     ways = {life.killed for life in lives if life.life in stand.told}
     assert ways == {True, False}
+
+
+def test_one_that_does_not_stop_in_time_is_complained_about() -> None:
+    nemesis, _, _ = tormented("term", stop_s=PATIENCE_S + 10)
+    assert nemesis.complaints != []
+    assert "did not stop within" in nemesis.complaints[0]
+
+
+def test_one_that_does_not_stop_while_the_machine_stands_still_has_more_time() -> None:
+    nemesis, _, lives = tormented("term", stop_s=PATIENCE_S + 10, still_until=60.0)
+    assert nemesis.complaints == []
+    assert [life for life in lives if life.stopping is not None and not life.killed] != []
+
+
+def test_one_that_has_had_its_time_since_then_has_not() -> None:
+    nemesis, _, _ = tormented("term", stop_s=3 * PATIENCE_S, still_until=1.0)
+    assert nemesis.complaints != []

@@ -12,9 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from raptor.testing.torture.client import Client
-from raptor.testing.torture.forks import Birth, Signal, Told
-from raptor.testing.torture.node import Place
+from raptor.testing.torture.forks import Birth, Signal, Told, Work
 
 
 class Lost(Exception):
@@ -26,7 +24,7 @@ class Lived:
     """One process."""
 
     life: int
-    work: Place | Client
+    work: Work
     log: Path
     pid: int | None = None
     began: float = 0.0
@@ -74,7 +72,7 @@ class Lives:
         self._server.stdout.close()
         self._server.wait()
 
-    def begin(self, work: Place | Client, env: Mapping[str, str] | None = None) -> Lived:
+    def begin(self, work: Work, env: Mapping[str, str] | None = None) -> Lived:
         life = len(self.all)
         lived = Lived(life, work, self._folder / "logs" / f"{life}.log")
         self.all.append(lived)

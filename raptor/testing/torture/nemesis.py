@@ -48,6 +48,7 @@ class Nemesis:
         clock: Clock,
         seen: Callable[[Lived], Awaitable[None]],
         server: Server | None = None,
+        stood_still: Callable[[float, float], bool] = lambda since, until: False,
     ) -> None:
         self.faults: list[Fault] = []
         self.counts: Counter[str] = Counter()
@@ -58,6 +59,7 @@ class Nemesis:
         self._clock = clock
         self._seen = seen
         self._server = server
+        self._stood_still = stood_still  # the machine, between two times
         self._nodes: dict[int, Lived] = {}
         self._stop_asked: Callable[[], bool] = lambda: False
         self._outages: list[tuple[float, float]] = []
@@ -143,10 +145,7 @@ class Nemesis:
 
     async def _within(self, lived: Lived, seconds: float) -> bool:
         """Whether it ends by itself in that time."""
-        try:
-            async with asyncio.timeout(seconds):
-                await lived.over.wait()
-        except TimeoutError:
+        if not await self._is_over(lived, seconds):
             return False
         await self._judge_end(lived)
         return True
@@ -160,11 +159,12 @@ class Nemesis:
         await self._clock.sleep(AGAIN_S)
 
     def _could_not_start(self, lived: Lived) -> bool:
-        """Whether it ended before it was ready, and the server was away meanwhile."""
+        """Whether it ended before it was ready, and the server was away meanwhile, or the machine stood still."""
         if lived.was_ready:
             return False
         ended = self._clock.now() if lived.ended is None else lived.ended
-        return any(at <= ended and until >= lived.began for at, until in self._outages)
+        is_away = any(at <= ended and until >= lived.began for at, until in self._outages)
+        return is_away or self._stood_still(lived.began, ended)
 
     async def _kill(self, lived: Lived) -> None:
         if not await self._was_killed(lived):
@@ -210,10 +210,14 @@ class Nemesis:
     async def _term(self, lived: Lived) -> None:
         place = lived.work
         assert isinstance(place, Place)
-        if await self._is_stopped(lived, place.grace_s + GRACE_S):
+        patience_s = place.grace_s + GRACE_S
+        is_stopped = await self._is_stopped(lived, patience_s)
+        while not is_stopped and self._stood_still(self._clock.now() - patience_s, self._clock.now()):
+            is_stopped = await self._is_over(lived, patience_s)
+        if is_stopped:
             self._judge_stop(lived)
         else:
-            self._complain(lived, f"did not stop within {place.grace_s + GRACE_S} s of SIGTERM")
+            self._complain(lived, f"did not stop within {patience_s} s of SIGTERM")
             await self._kill(lived)
 
     async def _cut(self, lived: Lived, rng: random.Random) -> None:
@@ -226,6 +230,9 @@ class Nemesis:
         lived.stopping = self._clock.now()
         self._lives.signal(lived, signal.SIGTERM)
         self.counts["terms"] += 1
+        return await self._is_over(lived, within_s)
+
+    async def _is_over(self, lived: Lived, within_s: float) -> bool:
         try:
             async with asyncio.timeout(within_s):
                 await lived.over.wait()

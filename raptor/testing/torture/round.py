@@ -20,6 +20,7 @@ from raptor.testing.torture.nemesis import Nemesis, Server
 from raptor.testing.torture.node import LANES, Place, settings
 from raptor.testing.torture.own import Own
 from raptor.testing.torture.plan import Plan
+from raptor.testing.torture.pulse import Pulse, Stalls
 from raptor.testing.torture.services import COMMANDS, FAULTS, LEDGER, SERVICES
 from raptor.testing.torture.writing import count, written
 
@@ -63,6 +64,7 @@ class Round:
             for home in homes
         ]  # fmt: skip
         self._services = _services(self._places[0])
+        self._stalls = Stalls(folder / "stalls")
         self._images: list[Image] = []
         self._looked = 0.0
 
@@ -71,7 +73,8 @@ class Round:
         (self._folder / "logs").mkdir(parents=True)
         env = {LEDGER: str(self._ledger), COMMANDS: str(self._commands), FAULTS: str(self._faults)}
         async with Lives(self._folder, env, self._plan.rights_s) as lives:
-            nemesis = Nemesis(self._plan, lives, self._places, self._clock, self._look, self._server)
+            lives.begin(Pulse(stalls=str(self._folder / "stalls")))
+            nemesis = Nemesis(self._plan, lives, self._places, self._clock, self._look, self._server, self._stalls.met)
             client = self._client(lives)
             telling = asyncio.ensure_future(self._tell(nemesis, hear))
             try:
@@ -116,7 +119,9 @@ class Round:
 
     def _counts(self, nemesis: Nemesis) -> Counter[str]:
         runs, acks = (file.read_bytes() if file.exists() else b"" for file in (self._ledger, self._commands))
-        return Counter(nemesis.counts) + Counter(runs=runs.count(b'"what":"start"'), acks=acks.count(b'"acked":'))
+        return Counter(nemesis.counts) + Counter(
+            runs=runs.count(b'"what":"start"'), acks=acks.count(b'"acked":'), standstills=len(self._stalls.faults)
+        )
 
     async def _history(self, lived: Sequence[Lived], faults: Sequence[Fault]) -> History:
         batches = {service.name for service in self._services if service.batch is not None}
@@ -124,7 +129,7 @@ class Round:
         return History(
             services=tuple(map(Declared.of, self._services)),
             lives=tuple(life_of(one, one.work) for one in lived if isinstance(one.work, Place)),
-            faults=(*faults, *written(self._faults, Fault)),
+            faults=(*faults, *written(self._faults, Fault), *self._stalls.faults),
             commands=tuple(one for one in written(self._commands, Command) if one.service not in batches),
             lines=tuple(one for one in written(self._ledger, Line) if one.task is None or one.service not in batches),
             images=tuple(self._images),
