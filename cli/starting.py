@@ -150,11 +150,15 @@ def follow(
     *,
     wants: Callable[[Record], bool],
     over: Callable[[], int | None] = lambda: None,
+    stopped: Callable[[], int] = lambda: 0,
     several: bool = False,
     again: str,
     bye: str,
 ) -> int:
-    """Show what the node tells, until it ends, or `over` has an exit code, or Ctrl-C."""
+    """Show what the node tells, until it ends, or `over` has an exit code, or Ctrl-C.
+
+    `stopped` has that of an orderly end of the node.
+    """
     from raptor.cli.chronicle import decode, encode
     from raptor.cli.narrator import Narrator
     from raptor.cli.paint import ansi, no_paint
@@ -172,7 +176,7 @@ def follow(
                     continue
                 if record["event"] == "stopped":
                     talk(f"the node (pid {pid}) has stopped")
-                    return 0
+                    return stopped()
                 shown = encode(record).decode().rstrip() if as_json else narrator.line(record)
                 if shown is not None:
                     print(shown, flush=True)

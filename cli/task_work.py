@@ -97,6 +97,7 @@ def _join(session: Session, queues: tuple[str, ...], processors: int | None, *, 
         tail,
         wants=lambda record: not queues or record.get("queue") in queues or record["event"] == "stopped",
         over=(lambda: None) if watch is None else watch.over,
+        stopped=(lambda: 0) if watch is None else watch.stopped,
         again="raptor work takes up where it was",
         bye=f"the queues go on in process {pid}; raptor stop stops it",
     )
@@ -122,6 +123,7 @@ class _Burst:
     """Looks whether anything is left to do on the running node."""
 
     def __init__(self, session: Session, queues: tuple[str, ...]) -> None:
+        self._session = session
         self._home = session.config.home
         self._queues = queues
         self._before = _dead(self._ask())
@@ -132,7 +134,18 @@ class _Burst:
             found = self._ask()
         except (NotRunning, Refused):
             return None  # it is ending, which is told elsewhere
-        return None if has_work(found) else int(_dead(found) > self._before)
+        return None if has_work(found) else self._code(found)
+
+    def stopped(self) -> int:
+        """The exit code when the node has stopped in order: the last look may have been before its last task ended."""
+        found = of(self._queues, self._session.call("queues")["queues"])
+        if not has_work(found):
+            return self._code(found)
+        talk("tasks are left: raptor work --burst takes them up")
+        return 3
+
+    def _code(self, found: list[Answer]) -> int:
+        return int(_dead(found) > self._before)
 
     def _ask(self) -> list[Answer]:
         return of(self._queues, ask(self._home, "queues", {})["queues"])

@@ -72,6 +72,8 @@ class Hearing(Actor):
         """A scheduler was defined anew, here or elsewhere: one that should not run any more ends, on every node."""
         ref, definition = self._live.scheduler(name), self._workshop.definitions[name]
         if ref is None:
+            if not definition.should_run:
+                await self._leave(name)
             return
         if not definition.should_run:
             self._workshop.asked.discard(name)
@@ -80,6 +82,12 @@ class Hearing(Actor):
         look_now = before is not None and before.services != definition.services
         with suppress(NoSuchActor, ActorDied):  # it ends just now
             await ref.call(Redefine(definition, look_now=look_now))
+
+    async def _leave(self, name: str) -> None:
+        """One that waits for its restart does not come back, unless somebody starts it just now."""
+        if await self._live.keeps(name) and not (definition := self._workshop.definitions[name]).should_run:
+            self._workshop.asked.discard(name)
+            await self._live.halt(name, definition.grace_s)
 
     def _hear_timing(self, services: set[str] | None) -> None:
         """Rows are read again when they are needed; who waits for a service that ran elsewhere looks again."""

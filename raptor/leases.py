@@ -152,7 +152,8 @@ class Leases:
             await self._clock.offload(_end_leftovers, orphans)
             lost = [await self._clerk.once_repeated(task) for task in orphans]
             now = self._clock.now()
-            await self._clerk.enter((task, LAPSED, self._verdict(task, now), True) for task in lost)
+            written = self._clerk.enter((task, LAPSED, self._verdict(task, now), True) for task in lost)
+            await asyncio.shield(written)  # others may wait for it, whatever becomes of us
 
     def _verdict(self, task: Task, now: float) -> Verdict:
         if task.unwanted:

@@ -23,7 +23,7 @@ from raptor.config import Config
 from raptor.control import Control
 from raptor.current import CURRENT, Known
 from raptor.desk import Handle, Named, TaskDesk
-from raptor.errors import CallTimeout, NotRunning, NotWritten, RefusedState
+from raptor.errors import ActorDied, CallTimeout, NoSuchActor, NotRunning, NotWritten, RefusedState
 from raptor.events import Events
 from raptor.exits import Exit
 from raptor.hearing import Hearing
@@ -216,7 +216,8 @@ class Node(Verbs):
     async def _tell_workers(self, message: object) -> None:
         worker = self.runtime.whereis("worker")
         if worker is not None:
-            await worker.call(message)
+            with suppress(NoSuchActor, ActorDied):  # it ends just now; the next one begins with what is written
+                await worker.call(message)
 
     def scheduler(self, name: str) -> Ref | None:
         return self.runtime.whereis(f"scheduler:{name}")
@@ -244,9 +245,18 @@ class Node(Verbs):
             await ref.call(NewCatalogue())
         await self._tell_workers(NewCatalogue())
 
+    async def keeps(self, name: str) -> bool:
+        if self.scheduler(name) is not None:
+            return True
+        schedulers = self.runtime.whereis("schedulers")
+        children = [] if schedulers is None else await supervisor.which_children(schedulers)
+        return any(child.id == name and child.restarting for child in children)
+
     async def halt(self, name: str, grace_s: float) -> None:
         ref = self.scheduler(name)
-        if ref is not None:
+        if ref is None:  # it waits for its restart
+            await supervisor.terminate_child(self._schedulers(), name)
+        else:
             ref.cast(Finish(grace_s))
             await ref.wait()
 

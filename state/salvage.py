@@ -79,11 +79,14 @@ class Pages:
     def _listed(self, number: int, image: bytes, start: int, kind: int) -> Iterator[Cell | None]:
         count = int.from_bytes(image[start + 3 : start + 5], "big")
         start += 12 if kind == INDEX_INNER else 8
-        for entry in range(start, start + 2 * count, 2):
+        end = start + 2 * count
+        for entry in range(start, min(end, len(image)), 2):
             try:
                 yield self._cell(number, image, int.from_bytes(image[entry : entry + 2], "big"), kind)
             except Unreadable:
                 yield None
+        if end > len(image):
+            yield None
 
     def _strewn(self, number: int, image: bytes) -> Iterator[Cell]:
         for at in range(len(image)):
@@ -110,8 +113,8 @@ class Pages:
             raise Unreadable
         payload, after = image[at : at + here], image[at + here : at + here + 4]
         while len(payload) < length:
-            more = self.images.get(int.from_bytes(after, "big"))
-            if not more:
+            more = self.images.get(int.from_bytes(after, "big"), b"")
+            if len(more) <= 4:  # it has nothing of the payload: the last page, cut off, may name itself as the next
                 raise Unreadable
             after = more[:4]
             payload += more[4 : 4 + length - len(payload)]
@@ -184,6 +187,8 @@ def _checksum(data: bytes, order: str, seed: tuple[int, int]) -> tuple[int, int]
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
+    if at < len(data) and (only := data[at]) < 0x80:  # nearly all are of one byte
+        return only, at + 1
     value = 0
     for place in range(9):
         if at + place >= len(data):

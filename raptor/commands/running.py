@@ -73,7 +73,7 @@ async def stop(site: Site, name: str | None = None, grace_s: float = 30.0) -> An
     await site.refresh()
     await site.definition(name)  # NoSuchName
     owner = await site.owner(name)
-    is_here = live is not None and live.scheduler(name) is not None
+    is_here = live is not None and await live.keeps(name)
     if not is_here and owner is None:
         raise NotRunning(f"scheduler {name} does not run: `raptor start {name}` starts it")
     # Other nodes hear of it.

@@ -156,8 +156,8 @@ def repeat(history: History, rng: random.Random) -> History | None:
     slot = pick(rng, done(history))
     if slot is None:
         return None
-    start = next(line for line in history.lines if line.run == slot.run)
-    at = history.dump.at - 0.5
+    start, end = (line for line in history.lines if line.run == slot.run)
+    at = max(end.at, history.dump.at - 0.5)
     return added(history, *(replace(start, what=what, run="again", at=at) for what in ("start", "end")))
 
 

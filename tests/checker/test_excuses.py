@@ -116,15 +116,20 @@ def with_series(revived: int) -> History:
     return replace(SOUND, commands=(*SOUND.commands, *commands), dump=replace(SOUND.dump, tasks=tasks), images=())
 
 
-def with_unmoved_row(at: float, *, paused: bool = True, lost: bool = False) -> History:
-    """A life that closed a slot was killed, or lost the store, and its row still plans it."""
+def with_unmoved_row(at: float, *, paused: bool = True, lost: bool = False, beside: float = 20.9) -> History:
+    """A life that closed a slot at its check of 21 was killed, or lost the store, and its row still plans it.
+
+    Its scheduler had begun another service just before, for a slot of its own.
+    """
     listed = Definition(name="main", services=(Scheduled(name="s"),), paused=True, should_run=True)
     passed = Slot(
         service="s", planned=20.0, last=20.0, verdict="skipped", reason="paused", scheduler="main", recorded=21.0
     )
     resumed = Command(what="define", at=22.0, acked=22.0, definition=replace(listed, paused=paused))
+    other = Line(what="start", run="t", service="t", scheduler="main", life=0, planned=beside, at=21.3)
     return History(
         services=(Declared(name="s", every_s=60.0),),
+        lines=(other,),
         lives=(Life(life=0, at=0.0, ended=at, killed=not lost), Life(life=1, at=21.9)),
         faults=(Fault(what="partition", at=at, until=at + 0.2, life=0),) if lost else (),
         commands=(Command(what="define", at=0.0, acked=0.0, definition=listed), resumed),
@@ -191,6 +196,24 @@ def with_stop(stopping: float | None, *, again: bool = False) -> History:
     )
 
 
+def with_slow_stop(stopping: float | None) -> History:
+    """A slot of 20 runs at 22, by the life that took over from one that was killed at 21.5, told to stop or not."""
+
+    def ran(run: str, life: int, planned: float, at: float) -> list[Line]:
+        line = Line(what="start", run=run, service="s", scheduler="main", life=life, planned=planned, at=at)
+        return [line, replace(line, what="end", at=at + 0.1)]
+
+    listed = Definition(name="main", services=(Scheduled(name="s"),), should_run=True)
+    return History(
+        services=(Declared(name="s", every_s=10.0),),
+        lives=(Life(life=0, at=0.0, ended=21.5, killed=True, stopping=stopping), Life(life=1, at=0.0)),
+        commands=(Command(what="define", at=0.0, acked=0.0, definition=listed),),
+        lines=(*ran("a", 0, 10.0, 10.0), *ran("b", 1, 20.0, 22.0)),
+        dump=Dump(at=23.0),
+        bounds=Bounds(shared=True, recover_s=1.0),
+    )
+
+
 def with_step(at: float) -> History:
     """The slots of an interval are a second off from one line to the next, and the clock was set by that."""
     listed = Definition(name="main", services=(Scheduled(name="s"),), paused=True, should_run=True)
@@ -228,11 +251,18 @@ def with_step(at: float) -> History:
             with_unmoved_row(20.5, lost=True),
             "20.0 is planned, and 20.0 to 20.0 was skipped",
         ),
+        (
+            with_unmoved_row(21.5),
+            with_unmoved_row(21.5, beside=21.2),
+            "20.0 is planned, and 20.0 to 20.0 was skipped",
+        ),
         (with_late_start(frozen=0), with_late_start(frozen=2), "which ended when a had begun"),
         (with_late_start(frozen=0), with_late_start(frozen=2), "for 10.0, less than an interval after 20.0"),
         (with_long_run(30.0), with_long_run(15.0), "run b began 25.0 s after the one before"),
         (with_stop(4.9), with_stop(None), NEVER_RAN),
         (with_stop(4.9), with_stop(4.9, again=True), "missed: s: no run from 6.0 to 30.0"),
+        (with_slow_stop(19.9), with_slow_stop(None), "run b for 20.0 began 2.0 s after its time"),
+        (with_slow_stop(19.9), with_slow_stop(21.2), "run b for 20.0 began 2.0 s after its time"),
         (with_series(revived=4), with_series(revived=1), "task 4: it is cancelled and has 1 successors"),
     ],
     ids=[
@@ -250,11 +280,14 @@ def with_step(at: float) -> History:
         "its life was killed between the line and the row",
         "nobody has looked since",
         "it lost the store between the line and the row",
+        "no later check had begun, before which the row is written",
         "a node that stood still takes nothing from the one that ran meanwhile",
         "a node that stood still begins a slot that others have passed",
         "the run before it took longer, since its node stood still",
         "its life was killed while it stopped in order, and may have written that nothing comes back",
         "what was started again after that is to run",
+        "its life stopped in order, which a kill broke off, and began nothing any more",
+        "its life had not been told to stop by then",
         "it had ended before, and has its successor from then",
     ],
 )

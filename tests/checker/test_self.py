@@ -54,6 +54,14 @@ def test_damage_is_told(name: str) -> None:
             return
 
 
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [("a recorded slot runs again", 50016635), ("a slot has neither a run nor a line", 50023773)],
+)
+def test_damage_is_told_that_was_once_told_as_another(name: str, seed: int) -> None:
+    assert untold(make(seed), name, seed) == []
+
+
 def test_a_history_is_the_same_when_it_was_written_and_read(tmp_path: Path) -> None:
     file = tmp_path / "history.jsonl"
     for seed in range(5):

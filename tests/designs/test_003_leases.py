@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+from typing import Any
+
 import pytest
 
 from raptor.rows import Line
@@ -63,6 +67,27 @@ async def test_the_tasks_of_a_dead_worker_lapse_and_another_runs_them(queues: Qu
     again = [one.start - TEN for one in queues.seen[2:]]
     assert all(60 <= at <= 95 for at in again)
     assert [one.verdict for task in tasks for one in task.history] == ["retry", "retry"]
+
+
+async def test_a_worker_that_ends_while_a_lapse_is_written_leaves_it_to_be_written(queues: QueueWorld) -> None:
+    """Verdicts that are written together share one future: who waits for it no longer must not cancel it."""
+    wrong: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: wrong.append(context))
+    queues.share()
+    queues.service(takes=500.0)
+    first, second = await queues.boot(processors=1), await queues.boot(processors=1)
+    await second.set_lines(Line(name="default", paused=True))
+    lapsed = await first.put("work")
+    await queues.until(1)
+    await queues.crash(first)
+    second.door.refused = {"settle"}
+    await queues.until(120)
+    await second.queue.close()
+    second.door.refused = set()
+    await queues.until(200)
+    gc.collect()
+    assert wrong == []
+    assert (await queues.task(lapsed.id)).attempts == 1
 
 
 @pytest.mark.spec("003-11", "R0-06")

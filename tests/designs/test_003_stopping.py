@@ -293,3 +293,17 @@ async def test_a_store_that_chokes_on_a_verdict_has_the_worker_restarted(
     assert failures
     assert node.worker is not first
     assert await queues.states() == [state]
+
+
+async def test_a_worker_that_ends_just_then_hears_of_it_when_it_begins_anew(queues: QueueWorld) -> None:
+    """Whoever passes on the news of others does not fall with it."""
+    queues.service(takes=10.0)
+    node = await queues.boot(processors=1)
+    handle = await node.put("work")
+    await queues.until(1)
+    told = [asyncio.ensure_future(node.new_lines()), asyncio.ensure_future(node.unwanted([handle.id]))]
+    await asyncio.sleep(0)
+    node.worker.kill()
+    await asyncio.gather(*told)
+    await queues.until(60)
+    assert len(queues.seen) == 2

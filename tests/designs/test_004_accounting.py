@@ -59,8 +59,7 @@ async def live(world: World, interval: str, story: list[tuple[str, float]]) -> N
             case ["resume", name]:
                 await world.node.resume(name)
             case ["stop"]:
-                if world.node.scheduler("main") is not None:
-                    await world.node.stop("main")
+                await world.node.stop("main")
                 await world.clock.sleep(seconds)
                 await world.node.start("main")
             case ["run", name]:
@@ -69,8 +68,7 @@ async def live(world: World, interval: str, story: list[tuple[str, float]]) -> N
             case _:
                 pass
     await world.clock.sleep(100)
-    if world.node.scheduler("main") is not None:
-        await world.node.stop("main")
+    await world.node.stop("main")
 
 
 async def ledger(world: World, service: str) -> list[Slot]:

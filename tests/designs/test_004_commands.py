@@ -141,6 +141,28 @@ async def test_a_scheduler_that_runs_is_not_started_twice_and_an_unknown_one_not
 # stop
 
 
+async def test_a_scheduler_that_waits_for_its_restart_can_be_stopped_and_stays_so(world: World) -> None:
+    """What fails again and again waits longer each time: just then somebody wants to stop it."""
+    world.service("a", every_s=MINUTE)
+    await world.start(interval="auto")
+    await world.until(1)
+    for _ in range(4):
+        while (running := world.node.scheduler("main")) is None:
+            await world.clock.sleep(0.01)
+        running.kill()
+        await running.wait()
+    assert world.node.scheduler("main") is None
+    await world.node.stop("main")
+    with pytest.raises(NotRunning):
+        await world.node.stop("main")
+    await world.until(10 * MINUTE)
+    assert world.times("a") == [0]
+    assert (await world.node.status("main"))["schedulers"][0]["state"] == "stopped"
+    await world.node.start("main")
+    await world.until(10 * MINUTE + 1)
+    assert world.times("a") == [0, 10 * MINUTE]
+
+
 @pytest.mark.spec("R4-01")
 async def test_stop_lets_the_current_service_finish_within_the_grace(world: World) -> None:
     for name in ("a", "b"):

@@ -290,6 +290,21 @@ async def test_a_long_service_never_runs_on_two_nodes_at_a_time(many: ManyWorld,
         assert start >= end
 
 
+async def test_a_scheduler_that_waits_for_its_restart_can_be_stopped_from_another_node(many: ManyWorld) -> None:
+    many.service("work")
+    one, two = await many.start("one", "work", interval="1m"), await many.boot("two")
+    for _ in range(4):
+        while (running := one.scheduler("main")) is None:
+            await many.clock.sleep(0.01)
+        running.kill()
+        await running.wait()
+    assert one.scheduler("main") is None
+    await two.stop("main")
+    await many.until(600)
+    assert one.scheduler("main") is None
+    assert many.runs("work") == [("one", 0.0)]
+
+
 async def test_a_node_starts_only_what_it_was_asked_to_start(many: ManyWorld) -> None:
     many.service("work")
     await many.start("one", "work")

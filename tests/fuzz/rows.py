@@ -101,10 +101,25 @@ def _database() -> sqlite3.Connection:
     return connection
 
 
-def _columns(draw: Draw, name: str) -> Any:
-    """What STRICT lets a column of task hold, however little sense it makes. Most stay as they were put."""
-    if name in ("id", "crc") or not draw.chance(4):
-        return getattr(TASK, name, None) if name != "state" else "ready"
+def _put(value: Any) -> Any:
+    """A column of a task as it is put."""
+    return None if isinstance(value, tuple) else int(value) if isinstance(value, bool) else value
+
+
+CHANGED = tuple(name for name in rescue.COLUMNS if name not in ("id", "crc"))
+UNCHANGED = {name: _put(getattr(TASK, name, None)) for name in CHANGED} | {"state": "ready"}
+TEXT = {*rescue.TEXTS, *rescue.MAYBE_TEXTS}
+# Bytes as text, for what is not UTF-8; data may be either.
+INSERTS = tuple(
+    f"INSERT INTO task ({rescue.NAMES}) VALUES ("
+    + ", ".join(f"CAST(:{name} AS TEXT)" if name in texts else f":{name}" for name in rescue.COLUMNS)
+    + ")"
+    for texts in (TEXT, {*TEXT, "data"})
+)
+
+
+def _column(draw: Draw, name: str) -> Any:
+    """What STRICT lets a column of task hold, however little sense it makes."""
     if name in rescue.TEXTS:
         return draw.pick((*State, "", "lost")) if name == "state" else draw.text().encode("utf-8", "surrogatepass")
     if name == "data":
@@ -160,21 +175,17 @@ def rows_of_tasks(data: bytes) -> None:
 
 
 def _insert(connection: sqlite3.Connection, draw: Draw, id: int) -> None:
-    row = {name: _columns(draw, name) for name in rescue.COLUMNS}
-    row["id"] = id
-    for name, value in row.items():
-        if isinstance(value, tuple):
-            row[name] = None
-        elif isinstance(value, bool):
-            row[name] = int(value)
-    body = lenient(row["data"]) if isinstance(row["data"], bytes) else row["data"]
+    """Most columns stay as they were put."""
+    row = {**UNCHANGED, "id": id}
+    for _ in range(draw.below(12)):
+        name = draw.pick(CHANGED)
+        row[name] = _column(draw, name)
+    body = row["data"]
+    is_text = isinstance(body, bytes) and bool(draw.below(2))
+    body = lenient(body) if is_text else body
     whole = draw.below(4) and isinstance(body, str | bytes)
     row["crc"] = tasks.checksum(id, _text(row["queue"]), _text(row["service"]), body) if whole else draw.integer()
-    places = ", ".join(
-        f"CAST(:{name} AS TEXT)" if isinstance(value, bytes) and (name != "data" or draw.below(2)) else f":{name}"
-        for name, value in row.items()
-    )
-    connection.execute(f"INSERT INTO task ({rescue.NAMES}) VALUES ({places})", row)
+    connection.execute(INSERTS[is_text], row)
 
 
 def _text(value: Any) -> str:

@@ -22,6 +22,7 @@ from raptor.state.files import FileStore
 from raptor.state.home import Home
 from raptor.state.postgres.address import read
 from raptor.state.postgres.tables import read_record
+from raptor.state.salvage import Pages
 from raptor.state.seal import BrokenSeal, _crc, unseal
 from raptor.task import Task
 from tests.fuzz.frames import bench
@@ -157,3 +158,15 @@ async def test_data_that_json_has_no_word_for_are_shown_all_the_same(tmp_path: P
         (placed,) = await store.put([Task(service="anything", due=NOW, data=b"\xd6\xfe\x00\x00\x00\x01")], now=NOW)
         shown = await node.call("task", id=placed.id)
         msgspec.json.encode(shown)
+
+
+@pytest.mark.timeout(5)
+def test_a_page_that_was_cut_off_behind_its_own_number_is_no_endless_cell(tmp_path: Path) -> None:
+    """The rest of a cell of 600 bytes is on page 2, of which there are four bytes: the page after it is page 2."""
+    first = bytearray(512)
+    first[16:18] = (512).to_bytes(2, "big")
+    first[100:110] = bytes([13, 0, 0, 0, 1, 1, 44, 0, 1, 44])
+    first[300:303] = b"\x84\x58\x01"
+    first[395:399] = (2).to_bytes(4, "big")
+    (tmp_path / "x").write_bytes(first + (2).to_bytes(4, "big"))
+    assert list(Pages(tmp_path / "x").cells()) == []

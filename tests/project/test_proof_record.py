@@ -20,6 +20,17 @@ def test_runs_are_added_up_and_kept_one_by_one() -> None:
     assert [run.seed for run in record.runs] == [1, 2]
 
 
+def test_the_words_of_what_was_found_are_kept_with_the_run_that_found_it() -> None:
+    """Whoever looks into it may be another, later: a number alone says nothing."""
+    many = msgspec.structs.replace(FIRST, violations=[f"{number} {'x' * 1000}" for number in range(180)])
+    record = recorded([past(FIRST), past(SECOND), past(many)])
+    kept = msgspec.json.decode(msgspec.json.encode(record), type=Record)
+    assert kept == record
+    assert [run.told[:1] for run in kept.runs[:2]] == [(), ("it broke",)]
+    assert kept.runs[2].violations == 180
+    assert len(msgspec.json.encode(kept.runs[2])) < 12_000
+
+
 def test_the_table_shows_sums_seeds_commits_and_violations() -> None:
     shown = table(recorded([past(FIRST), past(SECOND)]))
     assert "| fuzz | 2 | 1.5 | 1,500 inputs | 1 |" in shown

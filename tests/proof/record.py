@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+MOST, LONGEST = 20, 500  # violations of a run that are kept, and characters of one
 BEGIN, END = "<!-- counted -->", "<!-- /counted -->"
 
 
@@ -21,8 +22,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     violations: list[str]
 
 
-class Past(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as it is remembered. What it found is told in words, once it is understood."""
+class Past(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run as it is remembered."""
 
     part: str
     commit: str
@@ -30,6 +31,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     counts: dict[str, int]
     violations: int
+    told: tuple[str, ...] = ()  # the first of them in its own words, for who looks into them
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +42,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def past(report: Report) -> Past:
-    return Past(**{**msgspec.structs.asdict(report), "violations": len(report.violations)})
+    told = tuple(violation[:LONGEST] for violation in report.violations[:MOST])
+    return Past(**{**msgspec.structs.asdict(report), "violations": len(report.violations), "told": told})
 
 
 def recorded(runs: Sequence[Past]) -> Record:

@@ -550,6 +550,33 @@ def test_work_beside_a_node_joins_it_and_ctrl_c_leaves_it_running(project: Proje
     assert main.end() == 0
 
 
+def test_a_burst_on_a_node_that_stops_says_whether_tasks_are_left(project: Project) -> None:
+    main = project.start("main", "--interval", "1h", "--grace", "10ms")
+    main.wait_for("raptor 0.1")
+    put(project, "gated")
+    main.wait_for("gated #1 ▶ started")
+    burst = work(project, "--burst")
+    burst.wait_for("turns the queues")
+    main.signal(signal.SIGTERM)
+    burst.wait_for("tasks are left: raptor work --burst takes them up")
+    assert (main.end(), burst.end()) == (0, 3)
+    assert state(project, 1) == "ready"
+
+
+def test_a_burst_whose_last_task_ends_while_its_node_stops_is_through(project: Project) -> None:
+    main = project.start("main", "--interval", "1h")
+    main.wait_for("raptor 0.1")
+    put(project, "gated")
+    main.wait_for("gated #1 ▶ started")
+    burst = work(project, "--burst")
+    burst.wait_for("turns the queues")
+    main.signal(signal.SIGTERM)
+    main.wait_for("stopping")
+    (project.folder / "gate").touch()
+    assert (main.end(), burst.end()) == (0, 0)
+    assert "tasks are left" not in burst.text
+
+
 @pytest.mark.parametrize("hears", [False, True])
 @pytest.mark.parametrize("words", [["work", "--burst"], ["start", "main", "--interval", "1h", "--cycles", "1"]])
 def test_what_would_join_a_node_that_ends_just_then_is_the_node_itself(

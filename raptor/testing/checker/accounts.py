@@ -156,7 +156,7 @@ def _hole(
     if wrong:
         yield Violation("unaccounted", before.service, wrong)
     earliest, latest = _following(timing, has_beat, before, by_run, ends)
-    if before.run is None and facts.is_killed(before.recorded, by):
+    if facts.is_cut_off(before, by):
         latest = math.inf  # a crash between the line and the row: the next life counts from its own check
     if not earliest - MOMENT_S <= planned <= latest + MOMENT_S:
         text = f"after {before.last} ({before.verdict}) comes {planned}, and should between {earliest} and {latest}"
@@ -197,8 +197,8 @@ def _open_end(
     if row is None or row.last_run_id in facts.tentative or facts.is_stepped:
         return
     planned = row.next_due if row.open is None else row.open
-    is_killed = facts.is_killed(last.recorded, facts.wall(facts.read))
-    is_cut = last.run is None and (is_killed or facts.is_away(last.recorded, last.recorded + facts.bounds.late_s))
+    is_lost = last.run is None and facts.is_away(last.recorded, last.recorded + facts.bounds.late_s)
+    is_cut = is_lost or facts.is_cut_off(last, facts.wall(facts.read))
     if planned == last.planned and is_cut and plans.at(name, facts.read) is None:
         return  # between the line and the row; whoever looks next moves on, and nobody does
     if planned <= last.last:

@@ -150,9 +150,20 @@ class Facts:
         """Whether a life had ended by then, one way or another, and its processes with it."""
         return life in self.lives and (ended := self.lives[life].ended) is not None and ended <= by
 
-    def is_killed(self, since: float, until: float) -> bool:
-        """Whether some life was killed in that time, by the wall clock."""
-        return any(fault.what == "kill" and since <= self.wall(fault.at) <= until for fault in self.faults)
+    def is_cut_off(self, slot: Slot, by: float) -> bool:
+        """Whether a life may have been killed between a line that no run wrote and its row, before that wall clock.
+
+        Not one whose scheduler was at a later check already: a check is over when all of it is written.
+        """
+        kills = (one for one in self.faults if one.what == "kill" and slot.recorded <= self.wall(one.at) <= by)
+        return slot.run is None and any(self.is_stepped or not self._has_gone_on(slot, kill) for kill in kills)
+
+    def _has_gone_on(self, slot: Slot, kill: Fault) -> bool:
+        """Whether the scheduler of a slot ran, in a life that was killed, what came after the check of the slot."""
+        runs = self.of_scheduler.get(slot.scheduler or "", ())
+        return any(
+            run.start.life == kill.life and run.start.at < kill.at and run.start.planned > slot.recorded for run in runs
+        )
 
     def is_apart(self, execution: Execution) -> bool:
         """Whether it may have had a process of its own."""

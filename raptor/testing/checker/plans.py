@@ -157,7 +157,9 @@ class Plans:
         for life in lives:
             spans.append(Span(life.at, life.at + recover_s))
             if life.ended is not None:  # in order: it begins nothing for a while before
-                spans.append(Span(life.ended - (0.0 if life.killed else recover_s), life.ended + recover_s))
+                since = life.ended - (0.0 if life.killed else recover_s)
+                since = since if life.stopping is None else min(since, life.stopping)
+                spans.append(Span(since, life.ended + recover_s))
         up = Spans((life.at, facts.read if life.ended is None else life.ended) for life in lives).spans
         for before, after in pairwise(up):
             spans.append(Span(before.until, after.since + recover_s))

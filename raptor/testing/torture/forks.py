@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
+from typing import TypeAlias
 
 import msgspec
 
@@ -23,16 +24,19 @@ from raptor.commands import load_all
 from raptor.cron import system_zone
 from raptor.testing.torture.client import Client, put
 from raptor.testing.torture.node import Place, live
+from raptor.testing.torture.pulse import Pulse, beat
 from raptor.testing.torture.services import now
 
 PR_SET_PDEATHSIG = 1
+
+Work: TypeAlias = Place | Client | Pulse
 
 
 class Birth(msgspec.Struct, frozen=True, kw_only=True, tag="birth"):
     """Start one of them."""
 
     life: int
-    work: Place | Client
+    work: Work
     env: Mapping[str, str]
     log: str  # where its output goes
 
@@ -151,6 +155,9 @@ def _work(birth: Birth, ready: Callable[[], None]) -> int:
         case Client():
             ready()
             return put(birth.work)
+        case Pulse():
+            ready()
+            beat(birth.work)
 
 
 def _redirect(log: str) -> None:

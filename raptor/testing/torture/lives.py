@@ -12,9 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from raptor.testing.torture.client import Client
-from raptor.testing.torture.forks import Birth, Signal, Told
-from raptor.testing.torture.node import Place
+from raptor.testing.torture.forks import Birth, Signal, Told, Work
 
 
 class Lost(Exception):
@@ -26,12 +24,13 @@ class Lived:
     """One process."""
 
     life: int
-    work: Place | Client
+    work: Work
     log: Path
     pid: int | None = None
     began: float = 0.0
     ready: asyncio.Event = field(default_factory=asyncio.Event)  # or it has ended before
     was_ready: bool = False
+    stopping: float | None = None  # when it was told to stop in order
     over: asyncio.Event = field(default_factory=asyncio.Event)
     ended: float | None = None
     code: int | None = None
@@ -73,7 +72,7 @@ class Lives:
         self._server.stdout.close()
         self._server.wait()
 
-    def begin(self, work: Place | Client, env: Mapping[str, str] | None = None) -> Lived:
+    def begin(self, work: Work, env: Mapping[str, str] | None = None) -> Lived:
         life = len(self.all)
         lived = Lived(life, work, self._folder / "logs" / f"{life}.log")
         self.all.append(lived)

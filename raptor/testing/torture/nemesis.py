@@ -21,6 +21,7 @@ from raptor.testing.torture.plan import Plan, choose, named_point
 
 GRACE_S = 5.0  # what an orderly stop may take beyond its own grace
 POINT_S = 0.8  # until a named point is passed, or will not be
+CUT_S = 0.2  # on average, until an orderly stop is broken off: about as long as one takes
 CHILD_S = 1.5  # until a service has a process of its own
 POLL_S = 0.01
 AGAIN_S = 0.2  # before one that could not start is started again
@@ -47,6 +48,7 @@ class Nemesis:
         clock: Clock,
         seen: Callable[[Lived], Awaitable[None]],
         server: Server | None = None,
+        stood_still: Callable[[float, float], bool] = lambda since, until: False,
     ) -> None:
         self.faults: list[Fault] = []
         self.counts: Counter[str] = Counter()
@@ -57,6 +59,7 @@ class Nemesis:
         self._clock = clock
         self._seen = seen
         self._server = server
+        self._stood_still = stood_still  # the machine, between two times
         self._nodes: dict[int, Lived] = {}
         self._stop_asked: Callable[[], bool] = lambda: False
         self._outages: list[tuple[float, float]] = []
@@ -133,16 +136,16 @@ class Nemesis:
             case "term":
                 if not await self._within(lived, wait_s) and lived.ready.is_set():
                     await self._term(lived)
+            case "cut":
+                if not await self._within(lived, wait_s) and lived.ready.is_set():
+                    await self._cut(lived, rng)
             case _:
                 await self._within(lived, wait_s)
                 await self._kill(lived)
 
     async def _within(self, lived: Lived, seconds: float) -> bool:
         """Whether it ends by itself in that time."""
-        try:
-            async with asyncio.timeout(seconds):
-                await lived.over.wait()
-        except TimeoutError:
+        if not await self._is_over(lived, seconds):
             return False
         await self._judge_end(lived)
         return True
@@ -156,22 +159,28 @@ class Nemesis:
         await self._clock.sleep(AGAIN_S)
 
     def _could_not_start(self, lived: Lived) -> bool:
-        """Whether it ended before it was ready, and the server was away meanwhile."""
+        """Whether it ended before it was ready, and the server was away meanwhile, or the machine stood still."""
         if lived.was_ready:
             return False
         ended = self._clock.now() if lived.ended is None else lived.ended
-        return any(at <= ended and until >= lived.began for at, until in self._outages)
+        is_away = any(at <= ended and until >= lived.began for at, until in self._outages)
+        return is_away or self._stood_still(lived.began, ended)
 
     async def _kill(self, lived: Lived) -> None:
+        if not await self._was_killed(lived):
+            await self._judge_end(lived)
+
+    async def _was_killed(self, lived: Lived) -> bool:
+        """Kill it: whether it was there to be killed."""
         self._lives.signal(lived, signal.SIGKILL)
         await lived.over.wait()
-        if lived.code == -signal.SIGKILL:
-            assert lived.ended is not None
-            self.faults.append(Fault(what="kill", at=lived.ended, life=lived.life))
-            self.counts["kills"] += 1
-            await self._seen(lived)
-        else:
-            await self._judge_end(lived)
+        if lived.code != -signal.SIGKILL:
+            return False
+        assert lived.ended is not None
+        self.faults.append(Fault(what="kill", at=lived.ended, life=lived.life))
+        self.counts["kills"] += 1
+        await self._seen(lived)
+        return True
 
     async def _kill_child(self, lived: Lived, rng: random.Random, *, both: bool) -> None:
         """That of an isolated service, once there is one."""
@@ -199,17 +208,39 @@ class Nemesis:
         self.counts["stops"] += 1
 
     async def _term(self, lived: Lived) -> None:
-        self._lives.signal(lived, signal.SIGTERM)
-        self.counts["terms"] += 1
         place = lived.work
         assert isinstance(place, Place)
+        patience_s = place.grace_s + GRACE_S
+        is_stopped = await self._is_stopped(lived, patience_s)
+        while not is_stopped and self._stood_still(self._clock.now() - patience_s, self._clock.now()):
+            is_stopped = await self._is_over(lived, patience_s)
+        if is_stopped:
+            self._judge_stop(lived)
+        else:
+            self._complain(lived, f"did not stop within {patience_s} s of SIGTERM")
+            await self._kill(lived)
+
+    async def _cut(self, lived: Lived, rng: random.Random) -> None:
+        """Tell it to stop, and kill it while it does."""
+        if await self._is_stopped(lived, rng.expovariate(1 / CUT_S)) or not await self._was_killed(lived):
+            self._judge_stop(lived)
+
+    async def _is_stopped(self, lived: Lived, within_s: float) -> bool:
+        """Tell it to stop: whether it has in that time."""
+        lived.stopping = self._clock.now()
+        self._lives.signal(lived, signal.SIGTERM)
+        self.counts["terms"] += 1
+        return await self._is_over(lived, within_s)
+
+    async def _is_over(self, lived: Lived, within_s: float) -> bool:
         try:
-            async with asyncio.timeout(place.grace_s + GRACE_S):
+            async with asyncio.timeout(within_s):
                 await lived.over.wait()
         except TimeoutError:
-            self._complain(lived, f"did not stop within {place.grace_s + GRACE_S} s of SIGTERM")
-            await self._kill(lived)
-            return
+            return False
+        return True
+
+    def _judge_stop(self, lived: Lived) -> None:
         if lived.code != 0 and not self._could_not_start(lived):
             self._complain(lived, "stopped")
 

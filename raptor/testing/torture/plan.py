@@ -10,11 +10,14 @@ import msgspec
 
 from raptor.faults import POINTS, TASK_POINTS
 
-Deed: TypeAlias = Literal["kill", "point", "child", "both", "stop", "term"]
-"""kill -9 of a node at any moment, or at a named point; of a service's process; of both; SIGSTOP; SIGTERM."""
+Deed: TypeAlias = Literal["kill", "point", "child", "both", "stop", "term", "cut"]
+"""kill -9 of a node at any moment, or at a named point; of a service's process; of both; SIGSTOP; SIGTERM; and kill -9
+in the middle of what SIGTERM began."""
 
 DEEDS: tuple[Deed, ...] = get_args(Deed)
-WEIGHTS: Mapping[Deed, float] = {"kill": 10.0, "point": 5.0, "child": 1.0, "both": 1.0, "stop": 0.3, "term": 1.0}
+WEIGHTS: Mapping[Deed, float] = {
+    "kill": 10.0, "point": 5.0, "child": 1.0, "both": 1.0, "stop": 0.3, "term": 1.0, "cut": 1.0,
+}  # fmt: skip
 SHARED: Mapping[Deed, float] = {**WEIGHTS, "stop": 1.0}
 
 

@@ -20,6 +20,7 @@ from raptor.testing.torture.nemesis import Nemesis, Server
 from raptor.testing.torture.node import LANES, Place, settings
 from raptor.testing.torture.own import Own
 from raptor.testing.torture.plan import Plan
+from raptor.testing.torture.pulse import Pulse, Stalls
 from raptor.testing.torture.services import COMMANDS, FAULTS, LEDGER, SERVICES
 from raptor.testing.torture.writing import count, written
 
@@ -63,6 +64,7 @@ class Round:
             for home in homes
         ]  # fmt: skip
         self._services = _services(self._places[0])
+        self._stalls = Stalls(folder / "stalls")
         self._images: list[Image] = []
         self._looked = 0.0
 
@@ -71,7 +73,8 @@ class Round:
         (self._folder / "logs").mkdir(parents=True)
         env = {LEDGER: str(self._ledger), COMMANDS: str(self._commands), FAULTS: str(self._faults)}
         async with Lives(self._folder, env, self._plan.rights_s) as lives:
-            nemesis = Nemesis(self._plan, lives, self._places, self._clock, self._look, self._server)
+            lives.begin(Pulse(stalls=str(self._folder / "stalls")))
+            nemesis = Nemesis(self._plan, lives, self._places, self._clock, self._look, self._server, self._stalls.met)
             client = self._client(lives)
             telling = asyncio.ensure_future(self._tell(nemesis, hear))
             try:
@@ -116,15 +119,17 @@ class Round:
 
     def _counts(self, nemesis: Nemesis) -> Counter[str]:
         runs, acks = (file.read_bytes() if file.exists() else b"" for file in (self._ledger, self._commands))
-        return Counter(nemesis.counts) + Counter(runs=runs.count(b'"what":"start"'), acks=acks.count(b'"acked":'))
+        return Counter(nemesis.counts) + Counter(
+            runs=runs.count(b'"what":"start"'), acks=acks.count(b'"acked":'), standstills=len(self._stalls.faults)
+        )
 
     async def _history(self, lived: Sequence[Lived], faults: Sequence[Fault]) -> History:
         batches = {service.name for service in self._services if service.batch is not None}
         dump = await self._eye.dump(service.name for service in self._services)
         return History(
             services=tuple(map(Declared.of, self._services)),
-            lives=tuple(_life(one, one.work) for one in lived if isinstance(one.work, Place)),
-            faults=(*faults, *written(self._faults, Fault)),
+            lives=tuple(life_of(one, one.work) for one in lived if isinstance(one.work, Place)),
+            faults=(*faults, *written(self._faults, Fault), *self._stalls.faults),
             commands=tuple(one for one in written(self._commands, Command) if one.service not in batches),
             lines=tuple(one for one in written(self._ledger, Line) if one.task is None or one.service not in batches),
             images=tuple(self._images),
@@ -140,7 +145,8 @@ def _services(place: Place) -> list[Service]:
     return [found for given in SERVICES if (found := given if isinstance(given, Service) else service_of(given))]
 
 
-def _life(lived: Lived, place: Place) -> Life:
-    killed = lived.code != 0
-    node = Path(place.home).name
-    return Life(life=lived.life, node=node, at=lived.began, ended=lived.ended, killed=killed, pid=lived.pid)
+def life_of(lived: Lived, place: Place) -> Life:
+    return Life(
+        life=lived.life, node=Path(place.home).name, at=lived.began, ended=lived.ended, killed=lived.code != 0,
+        stopping=lived.stopping, pid=lived.pid,
+    )  # fmt: skip
