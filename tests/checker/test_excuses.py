@@ -9,8 +9,8 @@ import pytest
 
 from raptor.rows import Definition, Scheduled, ServiceTiming
 from raptor.service import Overlap
-from raptor.task import Slot, State
-from raptor.testing.checker import Bounds, Command, Declared, Dump, Fault, History, Life, Line, check
+from raptor.task import Slot, State, Try
+from raptor.testing.checker import Bounds, Command, Declared, Dump, Fault, History, Kept, Life, Line, check
 from raptor.testing.checker.history import What
 from tests.checker.test_tasks import CANCEL, FAILURE, KILLED, LINES, REPEATED, SOUND, TASKS, line
 
@@ -114,6 +114,33 @@ def with_series(revived: int) -> History:
     cancelled = replace(REPEATED, state=State.CANCELLED, reason="cancelled", fence=2, ended=2.8)
     tasks = tuple(cancelled if task is REPEATED else task for task in TASKS)
     return replace(SOUND, commands=(*SOUND.commands, *commands), dump=replace(SOUND.dump, tasks=tasks), images=())
+
+
+def with_meeting_tries(until: float) -> History:
+    """A task was given back at 3.0, taken again at once, and failed at 3.4; what is heard of its run lasts so long."""
+    given_back = Try(start=2.0, end=3.0, verdict="again", info="interrupted")
+    task = Kept(
+        id=7, service="quick", due=1.0, state=State.DONE, fence=3, attempts=1,
+        history=(given_back, replace(FAILURE, start=3.0, end=3.4)),
+    )  # fmt: skip
+    first, last = replace(line("start", 7, 2, 0, 3.0), attempt=0), replace(line("start", 7, 3, 1, 5.0), attempt=1)
+    ends = replace(first, what="fail", at=until), replace(last, what="end", at=5.1)
+    return History(
+        lives=SOUND.lives, lines=(first, ends[0], last, ends[1]), dump=Dump(at=8.5, tasks=(task,)), bounds=SOUND.bounds
+    )
+
+
+def with_cancelled_run(told: int) -> History:
+    """A try that never began lapsed at 4.0, and the task was taken again in that moment; then it was cancelled."""
+    task = replace(KILLED, state=State.CANCELLED, reason="cancelled")
+    start = replace(line("start", 2, 2, 1, 4.0), attempt=told)
+    return History(
+        lives=SOUND.lives,
+        commands=(replace(CANCEL, at=4.1, acked=4.1, task=2),),
+        lines=(start, replace(start, what="cut", at=4.1)),
+        dump=Dump(at=8.5, tasks=(task,)),
+        bounds=SOUND.bounds,
+    )
 
 
 def with_unmoved_row(at: float, *, paused: bool = True, lost: bool = False) -> History:
@@ -233,6 +260,9 @@ def with_step(at: float) -> History:
         (with_long_run(30.0), with_long_run(15.0), "run b began 25.0 s after the one before"),
         (with_stop(4.9), with_stop(None), NEVER_RAN),
         (with_stop(4.9), with_stop(4.9, again=True), "missed: s: no run from 6.0 to 30.0"),
+        (with_meeting_tries(3.4), with_meeting_tries(3.0), "a try that failed, and its run says nothing"),
+        (with_cancelled_run(told=1), with_cancelled_run(told=0), "run 2 lapsed, and life 1 was not disturbed"),
+        (with_cancelled_run(told=1), with_cancelled_run(told=2), "run 2 was told of 2 failures, after 1"),
         (with_series(revived=4), with_series(revived=1), "task 4: it is cancelled and has 1 successors"),
     ],
     ids=[
@@ -255,6 +285,9 @@ def with_step(at: float) -> History:
         "the run before it took longer, since its node stood still",
         "its life was killed while it stopped in order, and may have written that nothing comes back",
         "what was started again after that is to run",
+        "it was taken again in the moment that the try before it ended",
+        "a cancelled run was taken in the moment that the try before it ended",
+        "a run that ended its task was told how many failed before it",
         "it had ended before, and has its successor from then",
     ],
 )
