@@ -92,16 +92,20 @@ def with_outage(until: float, **options: Any) -> History:
     )
 
 
-def with_crash(at: float) -> History:
-    """The clock is an hour ahead. A life that closed a slot was killed, and the next planned by its own look."""
+def with_crash(at: float, *, lost: bool = False) -> History:
+    """The clock is an hour ahead. A life that closed a slot was killed, or lost the store, and the next planned by its
+    own look."""
     listed = Definition(name="main", services=(Scheduled(name="s"),), paused=True, should_run=True)
     passed = Slot(
         service="s", planned=3620.0, last=3620.0, verdict="skipped", reason="paused", scheduler="main", recorded=3621.0
     )
     return History(
         services=(Declared(name="s", every_s=10.0, anchor="end"),),
-        lives=(Life(life=0, at=0.0, ended=at, killed=True), Life(life=1, at=23.0)),
-        faults=(Fault(what="step", at=1.0, by=3600.0),),
+        lives=(Life(life=0, at=0.0, ended=22.5, killed=not lost), Life(life=1, at=23.0)),
+        faults=(
+            Fault(what="step", at=1.0, by=3600.0),
+            Fault(what="outage" if lost else "kill", at=at, until=at, life=0),
+        ),
         commands=(Command(what="define", at=0.0, acked=0.0, definition=listed),),
         dump=Dump(at=35.0, slots=(passed, replace(passed, planned=3633.0, last=3633.0, recorded=3634.0))),
         bounds=Bounds(recover_s=1.0),
@@ -247,6 +251,11 @@ def with_step(at: float) -> History:
         (with_outage(22.0, on_crash="skip"), with_outage(12.0, on_crash="skip"), NEVER_RAN),
         (with_outage(22.0, missed="skip"), with_outage(22.0), NEVER_RAN),
         (with_crash(22.0), with_crash(20.0), "comes 3633.0, and should between 3630.0 and 3631.0"),
+        (
+            with_crash(22.0, lost=True),
+            with_crash(20.0, lost=True),
+            "comes 3633.0, and should between 3630.0 and 3631.0",
+        ),
         (with_step(70.0), with_step(72.0), "comes 31.0, and should between 30.0 and 30.0"),
         (with_unmoved_row(21.5), with_unmoved_row(20.5), "20.0 is planned, and 20.0 to 20.0 was skipped"),
         (with_unmoved_row(21.5), with_unmoved_row(21.5, paused=False), "20.0 is planned, and 20.0 to 20.0 was skipped"),
@@ -276,6 +285,7 @@ def with_step(at: float) -> History:
         "it may have begun before a crash, and is not repeated",
         "what is to run after an outage has to",
         "its life was killed before its next slot was planned, by a clock that was set",
+        "it lost the store before its next slot was planned, by a clock that was set",
         "the clock was set before the line was written, in the cycle of its check",
         "its life was killed between the line and the row",
         "nobody has looked since",

@@ -15,6 +15,7 @@ from tests.simulation import scenario
 from tests.simulation.campaign import Batch, Campaign, singles, strikes
 from tests.simulation.case import Case
 from tests.simulation.crew import Crew
+from tests.simulation.loop import ManyLoop, Process
 from tests.simulation.plan import Strike
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +70,14 @@ def test_a_violation_names_the_line_that_replays_it() -> None:
     case = Case(5, "cycles", (Strike(17), Strike(80, "freeze")))
     assert case.replay == "python -m tests.simulation --seed 5 --scenario cycles --strike 17,freeze@80"
     assert _elsewhere(case, "0") == case.run().trace
+
+
+def test_a_short_freeze_does_not_end_a_longer_one() -> None:
+    loop, process = ManyLoop(0), Process("n0")
+    loop.hold(process, 10.0)
+    loop.hold(process, 1.0)
+    loop.close()
+    assert process.still_until == 10.0
 
 
 def _all(campaign: Campaign, batches: Iterable[Batch]) -> None:

@@ -156,8 +156,8 @@ def _hole(
     if wrong:
         yield Violation("unaccounted", before.service, wrong)
     earliest, latest = _following(timing, has_beat, before, by_run, ends)
-    if before.run is None and facts.is_killed(before.recorded, by):
-        latest = math.inf  # a crash between the line and the row: the next life counts from its own check
+    if before.run is None and (facts.is_killed(before.recorded, by) or facts.is_parted(before.recorded)):
+        latest = math.inf  # a crash or no store between the line and the row: whoever is next counts from its own check
     if not earliest - MOMENT_S <= planned <= latest + MOMENT_S:
         text = f"after {before.last} ({before.verdict}) comes {planned}, and should between {earliest} and {latest}"
         yield Violation("unaccounted", before.service, text)
@@ -198,7 +198,7 @@ def _open_end(
         return
     planned = row.next_due if row.open is None else row.open
     is_killed = facts.is_killed(last.recorded, facts.wall(facts.read))
-    is_cut = last.run is None and (is_killed or facts.is_away(last.recorded, last.recorded + facts.bounds.late_s))
+    is_cut = last.run is None and (is_killed or facts.is_parted(last.recorded))
     if planned == last.planned and is_cut and plans.at(name, facts.read) is None:
         return  # between the line and the row; whoever looks next moves on, and nobody does
     if planned <= last.last:

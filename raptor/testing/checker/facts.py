@@ -146,6 +146,10 @@ class Facts:
         away = (fault for fault in self.faults if fault.what in ("partition", "outage"))
         return any(fault.at <= until and self.end_of(fault) >= since for fault in away)
 
+    def is_parted(self, shown: float) -> bool:
+        """Whether the store was out of reach for somebody just after the wall clock showed that."""
+        return any(self.is_away(at, at + self.bounds.late_s) for at in self._moments(shown))
+
     def is_gone(self, life: int, by: float) -> bool:
         """Whether a life had ended by then, one way or another, and its processes with it."""
         return life in self.lives and (ended := self.lives[life].ended) is not None and ended <= by
@@ -206,6 +210,12 @@ class Facts:
     def wall(self, at: float) -> float:
         """What the wall clock showed then."""
         return at + self._offsets[self.epoch(at)]
+
+    def _moments(self, shown: float) -> Iterator[float]:
+        """When the wall clock showed that: never, if it was set over it, and several times, if it was set back."""
+        for epoch, offset in enumerate(self._offsets):
+            if self.epoch(shown - offset) == epoch:
+                yield shown - offset
 
     def by(self, shown: float | None) -> float:
         """The latest time at which the wall clock may have shown that."""
