@@ -102,6 +102,7 @@ class Cycle:
             self._settling.result()
         while not self._stopping:
             if self._next is not None:
+                await self._claiming.confirm()
                 planned, self._next = self._next, None
                 return [planned]
             check = await self._wait_for_check()
@@ -335,7 +336,10 @@ class Cycle:
             return None  # it ran elsewhere meanwhile
         run = self._run(found)
         self._timetable.claim(name, Claim(self._name, run.id, run.planned))
-        return Planned(due=found, run=run, timing=timing, row=row, stepped=self._stepped, resources=self.resources)
+        return Planned(
+            due=found, run=run, timing=timing, row=row, stepped=self._stepped, resources=self.resources,
+            may_start=self._claiming.may_start,
+        )  # fmt: skip
 
     async def _refused(self, run: Run) -> None:
         """A result that came too late is a line of the ledger: somebody did that work, and it does not count."""
