@@ -146,7 +146,9 @@ class Cycle:
         if state is None:
             await self._journal.recall(len(self.definition.services))
             return
-        self._agenda.take_up(state.slot, state.up_since, self._clock.now())
+        # A clock that was set forward in the cycle had moved what came after it along, out of reach of its check.
+        slot = state.slot if state.current_run is None else max(state.slot, state.current_run.planned)
+        self._agenda.take_up(slot, state.up_since, self._clock.now())
         result, queue = await self._recover(state)
         done = [entry.service for entry in state.told] + ([result.run.service] if result else [])
         self._events.emit("cycle_resumed", scheduler=self._name, slot=state.slot, done=done, left=list(queue))
