@@ -10,34 +10,33 @@ from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import Any
 
-from raptor.state.memory import MemoryStore
 from raptor.task import ENDED, State
 from raptor.testing.checker.history import Bounds, Command, Declared, Dump, Fault, History, Image, Kept, Life
+from tests.simulation.archive import Archive
 from tests.simulation.lives import Living, configuration
 from tests.simulation.loop import ManyLoop, Process
 from tests.simulation.plan import STRUCK_S, Plan
 from tests.simulation.rules import Rules
+from tests.simulation.scenario import Scenario
 from tests.simulation.work import Work
-
-START = 1_700_000_000.0
 
 
 class World:
-    def __init__(
-        self, seed: int, plan: Plan, services: list[Any], *, shared: bool, lanes: int, longest_s: float
-    ) -> None:
+    def __init__(self, seed: int, plan: Plan, scenario: Scenario) -> None:
         self.seed = seed
         self.plan = plan
-        self.shared = shared
-        self.lanes = lanes
-        self.slice_s = 30.0
+        self.shared = scenario.shared
+        self.lanes = scenario.lanes
+        self.slice_s = scenario.slice_s
+        self.sweep_s = scenario.sweep_s
+        self.start = scenario.start
         self.loop = ManyLoop(seed)
         self.loop.at_alarm, self.loop.alarm = self._at_alarm, plan.alarm
-        self.wall_at_zero = START
-        self.config = configuration(lanes)
-        self.image = MemoryStore(exclusive=not shared)
+        self.wall_at_zero = scenario.start
+        self.config = configuration(scenario.lanes, scenario.kept)
+        self.image = Archive(exclusive=not scenario.shared)
         self.rules = Rules(self)
-        self.work = Work(self, services, longest_s=longest_s)
+        self.work = Work(self, scenario.services, longest_s=scenario.longest_s)
         self.lives: list[Living] = []
         self.faults: list[Fault] = []
         self.commands: list[Command] = []
@@ -56,7 +55,7 @@ class World:
     @property
     def at(self) -> float:
         """By a clock that is never set."""
-        return START + self.loop.now_s
+        return self.start + self.loop.now_s
 
     @property
     def points(self) -> int:
@@ -208,18 +207,18 @@ class World:
         tables = image._tables
         dump = Dump(
             at=self.at,
-            tasks=tuple(Kept.of(task) for task in image._tasks.values()),
+            tasks=tuple(map(Kept.of, image.all_tasks.values())),
             timing=dict(tables["service_timing"]),
             states=dict(tables["scheduler_state"]),
             definitions=dict(tables["definitions"]),
-            slots=tuple(image._slots.values()),
-            runs=tuple(image._runs.values()),
+            slots=tuple(image.all_slots.values()),
+            runs=tuple(image.all_runs.values()),
         )
         lives = [
             Life(
-                life=one.number, node=one.place, at=START + one.began,
-                ended=None if one.ended is None else START + one.ended, killed=one.killed, pid=one.pid,
-                stopping=None if one.stopping is None else START + one.stopping,
+                life=one.number, node=one.place, at=self.start + one.began,
+                ended=None if one.ended is None else self.start + one.ended, killed=one.killed, pid=one.pid,
+                stopping=None if one.stopping is None else self.start + one.stopping,
             )
             for one in self.lives
         ]  # fmt: skip
