@@ -117,8 +117,7 @@ class Drive:
 
     def _waits(self, one: Living) -> bool:
         """Whether the schedulers of a node wait to be started: after an orderly stop, and among many nodes always."""
-        before = [other for other in self.world.lives if other.place == one.place and other.number < one.number]
-        return self.world.shared or (bool(before) and before[-1].stopping is not None)
+        return self.world.shared or (one.before is not None and one.before.stopping is not None)
 
     async def _define(self, one: Living, names: Iterable[str], work: Any) -> None:
         """A command that changes schedulers: acknowledged, or of an unknown fate."""
@@ -265,7 +264,7 @@ class Drive:
         world, rng = self.world, random.Random(f"{kind} {self.world.seed}")
         while True:
             await asyncio.sleep(rng.expovariate(1 / mean_s))
-            alive = [one for one in world.lives if one.ended is None]
+            alive = world.alive[:]
             one = rng.choice(alive) if alive else None
             if one is None or not self.plan.fire(kind):
                 continue
@@ -302,9 +301,8 @@ class Drive:
         world.rules.stepped(world.wall_at_zero + world.loop.now_s)
         world.wall_at_zero += step_s
         world.faults.append(Fault(what="step", at=world.at, by=step_s))
-        for one in world.lives:
-            if one.ended is None:
-                one.clock.step(step_s)  # type: ignore[attr-defined]
+        for one in world.alive:
+            one.clock.step(step_s)  # type: ignore[attr-defined]
 
     # Rest
 

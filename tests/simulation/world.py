@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from itertools import count
@@ -38,6 +39,7 @@ class World:
         self.rules = Rules(self)
         self.work = Work(self, scenario.services, longest_s=scenario.longest_s)
         self.lives: list[Living] = []
+        self.alive: list[Living] = []  # those of them that have not ended
         self.faults: list[Fault] = []
         self.commands: list[Command] = []
         self.images: list[Image] = []
@@ -47,6 +49,7 @@ class World:
         self._shown_tasks: set[int] = set()  # by images
         self._shown_runs: set[str] = set()
         self._living: dict[Process, Living] = {}
+        self._latest: dict[str, Living] = {}  # by place
         self._pids = count(1)
         self._hash = hashlib.blake2b(digest_size=8)
 
@@ -127,11 +130,12 @@ class World:
 
     @property
     def up(self) -> list[Living]:
-        return [one for one in self.lives if one.is_up and one.ended is None]
+        return [one for one in self.alive if one.is_up]
 
     def born(self, place: str) -> Living:
-        one = Living(self, place, len(self.lives) + 1)
+        one = self._latest[place] = Living(self, place, len(self.lives) + 1, self._latest.get(place))
         self.lives.append(one)
+        self.alive.append(one)
         self._living[one.process] = one
         self.trace(one, "born")
         return one
@@ -147,6 +151,7 @@ class World:
 
     def end(self, one: Living, *, killed: bool) -> None:
         self.loop.kill(one.process)
+        self.alive.remove(one)
         one.door.deafen()
         one.ended, one.killed = self.loop.now_s, killed
         if self.shared and hasattr(one, "_workshop") and self.plan.rng.random() < 0.7:
@@ -249,17 +254,19 @@ class World:
         """To the end of `main`; then everything of this world is dropped as it is."""
         enabled = gc.isenabled()
         gc.disable()  # what is collected runs its `finally`, at a moment that no seed decides
+        handlers: Any = logging._handlerList  # type: ignore[attr-defined]
+        known = handlers[:]
         asyncio.set_event_loop(None)
         try:
             self.loop.run_until_complete(main())
             for message in self.loop.surprises:
                 self.violated(f"nobody saw an error: {message}")
         finally:
-            for one in self.lives:
-                if one.ended is None:
-                    one.ended = self.loop.now_s
-                    self.loop.kill(one.process)
+            for one in self.alive:
+                one.ended = self.loop.now_s
+                self.loop.kill(one.process)
             self.loop.bury()
+            handlers[:] = known  # each run has one, and those of the dead are never let go: the list would only grow
             if enabled:
                 gc.enable()
 

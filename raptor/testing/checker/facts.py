@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import accumulate, pairwise
 
 import msgspec
@@ -226,7 +227,7 @@ class Facts:
         shown = (before for before, _ in self._jumps[: self.epoch(line.at)])
         return max([line.shown, *shown]) >= line.planned
 
-    @property
+    @cached_property
     def cost(self) -> int:
         """How many lives were disturbed, each time."""
         return sum(
