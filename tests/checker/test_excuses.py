@@ -112,6 +112,18 @@ def with_crash(at: float, *, lost: bool = False) -> History:
     )
 
 
+def with_unseen(**options: Any) -> History:
+    """A life was killed just after a calendar service was listed; its slot came before the next, and nothing ran."""
+    listed = Definition(name="main", services=(Scheduled(name="s"),), should_run=True)
+    return History(
+        services=(Declared(name="s", cron="* * * * *", timezone="UTC", **options),),
+        lives=(Life(life=0, at=0.0, ended=30.1, killed=True), Life(life=1, at=70.0)),
+        commands=(Command(what="define", at=30.0, acked=30.0, definition=listed),),
+        dump=Dump(at=100.0),
+        bounds=Bounds(recover_s=1.0),
+    )
+
+
 def with_series(revived: int) -> History:
     """Task 4, which repeats and has its successor, is cancelled; a task was revived at 2.6."""
     commands = (Command(what="revive", at=2.6, acked=2.6, task=revived), replace(CANCEL, at=2.7, acked=2.8, task=4))
@@ -269,6 +281,7 @@ def with_step(at: float) -> History:
         (with_long_run(30.0), with_long_run(15.0), "run b began 25.0 s after the one before"),
         (with_stop(4.9), with_stop(None), NEVER_RAN),
         (with_stop(4.9), with_stop(4.9, again=True), "missed: s: no run from 6.0 to 30.0"),
+        (with_unseen(missed="skip"), with_unseen(), "due at 60.0, and no run began until 72.0"),
         (with_meeting_tries(3.4), with_meeting_tries(3.0), "a try that failed, and its run says nothing"),
         (with_cancelled_run(told=1), with_cancelled_run(told=0), "run 2 lapsed, and life 1 was not disturbed"),
         (with_cancelled_run(told=1), with_cancelled_run(told=2), "run 2 was told of 2 failures, after 1"),
@@ -295,6 +308,7 @@ def with_step(at: float) -> History:
         "the run before it took longer, since its node stood still",
         "its life was killed while it stopped in order, and may have written that nothing comes back",
         "what was started again after that is to run",
+        "what a calendar is to make up for is not lost before the first look at it",
         "it was taken again in the moment that the try before it ended",
         "a cancelled run was taken in the moment that the try before it ended",
         "a run that ended its task was told how many failed before it",
