@@ -43,6 +43,14 @@ class Claiming:
             self._timetable.claim(service, Claim(ELSEWHERE, holder, 0.0))
         return holder is None
 
+    async def confirm(self) -> None:
+        """A node that was suspended may have lost its rights, and not know it yet."""
+        if self._tenure is not None:
+            await self._tenure.confirm()
+
+    def may_start(self) -> bool:
+        return self._tenure is None or self._tenure.may_start()
+
     async def release(self, service: str, run: str = "") -> None:
         """Let go of a claim, and of the right that it stands for."""
         self._timetable.release(service, run)

@@ -102,6 +102,7 @@ class Cycle:
             self._settling.result()
         while not self._stopping:
             if self._next is not None:
+                await self._claiming.confirm()
                 planned, self._next = self._next, None
                 return [planned]
             check = await self._wait_for_check()
@@ -145,7 +146,9 @@ class Cycle:
         if state is None:
             await self._journal.recall(len(self.definition.services))
             return
-        self._agenda.take_up(state.slot, state.up_since, self._clock.now())
+        # A clock that was set forward in the cycle had moved what came after it along, out of reach of its check.
+        slot = state.slot if state.current_run is None else max(state.slot, state.current_run.planned)
+        self._agenda.take_up(slot, state.up_since, self._clock.now())
         result, queue = await self._recover(state)
         done = [entry.service for entry in state.told] + ([result.run.service] if result else [])
         self._events.emit("cycle_resumed", scheduler=self._name, slot=state.slot, done=done, left=list(queue))
@@ -335,7 +338,10 @@ class Cycle:
             return None  # it ran elsewhere meanwhile
         run = self._run(found)
         self._timetable.claim(name, Claim(self._name, run.id, run.planned))
-        return Planned(due=found, run=run, timing=timing, row=row, stepped=self._stepped, resources=self.resources)
+        return Planned(
+            due=found, run=run, timing=timing, row=row, stepped=self._stepped, resources=self.resources,
+            may_start=self._claiming.may_start,
+        )  # fmt: skip
 
     async def _refused(self, run: Run) -> None:
         """A result that came too late is a line of the ledger: somebody did that work, and it does not count."""

@@ -57,7 +57,7 @@ def decide(service: Service, timing: Timing, row: ServiceTiming | None, check: C
     row = clamp(row, timing, check.now)
     gate = row.next_due if row.retry_at is None else row.retry_at
     if gate > check.at or (check.retries_only and row.open is None):
-        why = "retries" if row.open is not None else "runs"
+        why = "retries" if row.open is not None else "first run" if row.last_run_timestamp is None else "runs"
         return NotDue(service=service, until=gate, reason=f"{why} in {_wait(gate - check.now)}")
     return _found(service, timing, row, check)
 

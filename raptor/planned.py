@@ -28,6 +28,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     row: ServiceTiming | None
     stepped: float = 0.0  # how far the clock had been set by then
     resources: Mapping[str, Any] = {}  # that are open
+    may_start: Callable[[], bool] = lambda: True  # it may be another's by now
 
     @property
     def service(self) -> Service:
@@ -35,6 +36,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 
     def context(self, lane: Lane, on_progress: Callable[[Progress], None]) -> Context:
         run = self.run
+        if not self.may_start():
+            lane.cancel()
         return Context(
             run_id=run.id,
             service=run.service,

@@ -111,6 +111,24 @@ class Tenure:
         timetable.fences[service] = grant.fence
         return None
 
+    @property
+    def is_sure(self) -> bool:
+        """Whether what is held is ours for sure: others take for gone whom they have not seen for a lease."""
+        me, lost = self._company.find(self._workshop.owner), self._company.lost
+        is_seen = me is not None and self._clock.now() <= me.seen + LEASE_S
+        return is_seen and self.is_held and lost.isdisjoint(self._rights.values())
+
+    async def confirm(self) -> None:
+        """What is not sure is seen with the next heartbeat, which renews it or tells that it is lost."""
+        if not self.is_sure:
+            await first_of(self._company.beat(), self._stopped.wait())
+
+    def may_start(self) -> bool:
+        """Whether a run may begin; if that is not sure the tenure is over, and nothing is written for it any more."""
+        if not self.is_sure:
+            self._rights.clear()
+        return self.is_held
+
     async def give_back(self, service: str) -> None:
         """A store that cannot write lets the right lapse."""
         async with self._claiming:

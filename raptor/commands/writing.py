@@ -57,23 +57,33 @@ async def schedule(
 async def _replan(site: Site, definition: Definition, entry: Scheduled) -> None:
     """A service that was given another timing is due by that: from its last slot, or at its next calendar time.
 
-    What came before that time and did not run is skipped, unless another scheduler will come to it.
+    What came before that time and did not run is skipped, unless another scheduler will come to it; but before another
+    interval counts the last slot that has come is run. What a running scheduler has never looked at is planned here, so
+    that its first calendar time is not lost with a crash.
     """
     row, timing = site.row(entry.name), site.timing(definition, entry)
-    if row is None or timing is None or row.open is not None or site.claim(entry.name) is not None:
+    if timing is None or site.claim(entry.name) is not None:
         return
     now = site.clock.now()
+    if row is None:
+        if timing.every_s is None and definition.should_run:
+            await site.workshop.timetable.save(entry.name, ServiceTiming(next_due=rounded(timing.first(now))))
+        return
+    if row.open is not None:
+        return
     if timing.every_s is None:
         due = timing.first(now)
-        until = min(now, due - 1e-6)  # one of this very moment is yet to run
-        check = Check(scheduler=definition.name, at=until, now=now, up_since=now)
-        if row.next_due <= until and not await _pass_rescheduled(site, entry.name, row, timing, check):
-            return
     elif timing.every_s == row.interval_seconds:
         return
+    elif row.next_due <= now:
+        due = row.next_due if row.interval_seconds is None else Every(row.interval_seconds).latest(row.next_due, now)[0]
     else:
         slot = now if row.slot is None else row.slot
         due = timing.after(slot=slot, end=slot, origin=slot)
+    until = min(now, due - 1e-6)  # one of this very moment is yet to run
+    check = Check(scheduler=definition.name, at=until, now=now, up_since=now)
+    if row.next_due <= until and not await _pass_rescheduled(site, entry.name, row, timing, check):
+        return
     changed = msgspec.structs.replace(row, next_due=rounded(due), interval_seconds=timing.every_s, origin=None)
     await site.workshop.timetable.save(entry.name, changed)
 

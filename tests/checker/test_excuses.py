@@ -9,8 +9,8 @@ import pytest
 
 from raptor.rows import Definition, Scheduled, ServiceTiming
 from raptor.service import Overlap
-from raptor.task import Slot, State
-from raptor.testing.checker import Bounds, Command, Declared, Dump, Fault, History, Life, Line, check
+from raptor.task import Slot, State, Try
+from raptor.testing.checker import Bounds, Command, Declared, Dump, Fault, History, Kept, Life, Line, check
 from raptor.testing.checker.history import What
 from tests.checker.test_tasks import CANCEL, FAILURE, KILLED, LINES, REPEATED, SOUND, TASKS, line
 
@@ -92,18 +92,34 @@ def with_outage(until: float, **options: Any) -> History:
     )
 
 
-def with_crash(at: float) -> History:
-    """The clock is an hour ahead. A life that closed a slot was killed, and the next planned by its own look."""
+def with_crash(at: float, *, lost: bool = False) -> History:
+    """The clock is an hour ahead. A life that closed a slot was killed, or lost the store, and the next planned by its
+    own look."""
     listed = Definition(name="main", services=(Scheduled(name="s"),), paused=True, should_run=True)
     passed = Slot(
         service="s", planned=3620.0, last=3620.0, verdict="skipped", reason="paused", scheduler="main", recorded=3621.0
     )
     return History(
         services=(Declared(name="s", every_s=10.0, anchor="end"),),
-        lives=(Life(life=0, at=0.0, ended=at, killed=True), Life(life=1, at=23.0)),
-        faults=(Fault(what="step", at=1.0, by=3600.0),),
+        lives=(Life(life=0, at=0.0, ended=22.5, killed=not lost), Life(life=1, at=23.0)),
+        faults=(
+            Fault(what="step", at=1.0, by=3600.0),
+            Fault(what="outage" if lost else "kill", at=at, until=at, life=0),
+        ),
         commands=(Command(what="define", at=0.0, acked=0.0, definition=listed),),
         dump=Dump(at=35.0, slots=(passed, replace(passed, planned=3633.0, last=3633.0, recorded=3634.0))),
+        bounds=Bounds(recover_s=1.0),
+    )
+
+
+def with_unseen(**options: Any) -> History:
+    """A life was killed just after a calendar service was listed; its slot came before the next, and nothing ran."""
+    listed = Definition(name="main", services=(Scheduled(name="s"),), should_run=True)
+    return History(
+        services=(Declared(name="s", cron="* * * * *", timezone="UTC", **options),),
+        lives=(Life(life=0, at=0.0, ended=30.1, killed=True), Life(life=1, at=70.0)),
+        commands=(Command(what="define", at=30.0, acked=30.0, definition=listed),),
+        dump=Dump(at=100.0),
         bounds=Bounds(recover_s=1.0),
     )
 
@@ -114,6 +130,33 @@ def with_series(revived: int) -> History:
     cancelled = replace(REPEATED, state=State.CANCELLED, reason="cancelled", fence=2, ended=2.8)
     tasks = tuple(cancelled if task is REPEATED else task for task in TASKS)
     return replace(SOUND, commands=(*SOUND.commands, *commands), dump=replace(SOUND.dump, tasks=tasks), images=())
+
+
+def with_meeting_tries(until: float) -> History:
+    """A task was given back at 3.0, taken again at once, and failed at 3.4; what is heard of its run lasts so long."""
+    given_back = Try(start=2.0, end=3.0, verdict="again", info="interrupted")
+    task = Kept(
+        id=7, service="quick", due=1.0, state=State.DONE, fence=3, attempts=1,
+        history=(given_back, replace(FAILURE, start=3.0, end=3.4)),
+    )  # fmt: skip
+    first, last = replace(line("start", 7, 2, 0, 3.0), attempt=0), replace(line("start", 7, 3, 1, 5.0), attempt=1)
+    ends = replace(first, what="fail", at=until), replace(last, what="end", at=5.1)
+    return History(
+        lives=SOUND.lives, lines=(first, ends[0], last, ends[1]), dump=Dump(at=8.5, tasks=(task,)), bounds=SOUND.bounds
+    )
+
+
+def with_cancelled_run(told: int) -> History:
+    """A try that never began lapsed at 4.0, and the task was taken again in that moment; then it was cancelled."""
+    task = replace(KILLED, state=State.CANCELLED, reason="cancelled")
+    start = replace(line("start", 2, 2, 1, 4.0), attempt=told)
+    return History(
+        lives=SOUND.lives,
+        commands=(replace(CANCEL, at=4.1, acked=4.1, task=2),),
+        lines=(start, replace(start, what="cut", at=4.1)),
+        dump=Dump(at=8.5, tasks=(task,)),
+        bounds=SOUND.bounds,
+    )
 
 
 def with_unmoved_row(at: float, *, paused: bool = True, lost: bool = False, beside: float = 20.9) -> History:
@@ -243,6 +286,11 @@ def with_step(at: float) -> History:
         (with_outage(22.0, on_crash="skip"), with_outage(12.0, on_crash="skip"), NEVER_RAN),
         (with_outage(22.0, missed="skip"), with_outage(22.0), NEVER_RAN),
         (with_crash(22.0), with_crash(20.0), "comes 3633.0, and should between 3630.0 and 3631.0"),
+        (
+            with_crash(22.0, lost=True),
+            with_crash(20.0, lost=True),
+            "comes 3633.0, and should between 3630.0 and 3631.0",
+        ),
         (with_step(70.0), with_step(72.0), "comes 31.0, and should between 30.0 and 30.0"),
         (with_unmoved_row(21.5), with_unmoved_row(20.5), "20.0 is planned, and 20.0 to 20.0 was skipped"),
         (with_unmoved_row(21.5), with_unmoved_row(21.5, paused=False), "20.0 is planned, and 20.0 to 20.0 was skipped"),
@@ -263,6 +311,10 @@ def with_step(at: float) -> History:
         (with_stop(4.9), with_stop(4.9, again=True), "missed: s: no run from 6.0 to 30.0"),
         (with_slow_stop(19.9), with_slow_stop(None), "run b for 20.0 began 2.0 s after its time"),
         (with_slow_stop(19.9), with_slow_stop(21.2), "run b for 20.0 began 2.0 s after its time"),
+        (with_unseen(missed="skip"), with_unseen(), "due at 60.0, and no run began until 72.0"),
+        (with_meeting_tries(3.4), with_meeting_tries(3.0), "a try that failed, and its run says nothing"),
+        (with_cancelled_run(told=1), with_cancelled_run(told=0), "run 2 lapsed, and life 1 was not disturbed"),
+        (with_cancelled_run(told=1), with_cancelled_run(told=2), "run 2 was told of 2 failures, after 1"),
         (with_series(revived=4), with_series(revived=1), "task 4: it is cancelled and has 1 successors"),
     ],
     ids=[
@@ -276,6 +328,7 @@ def with_step(at: float) -> History:
         "it may have begun before a crash, and is not repeated",
         "what is to run after an outage has to",
         "its life was killed before its next slot was planned, by a clock that was set",
+        "it lost the store before its next slot was planned, by a clock that was set",
         "the clock was set before the line was written, in the cycle of its check",
         "its life was killed between the line and the row",
         "nobody has looked since",
@@ -288,6 +341,10 @@ def with_step(at: float) -> History:
         "what was started again after that is to run",
         "its life stopped in order, which a kill broke off, and began nothing any more",
         "its life had not been told to stop by then",
+        "what a calendar is to make up for is not lost before the first look at it",
+        "it was taken again in the moment that the try before it ended",
+        "a cancelled run was taken in the moment that the try before it ended",
+        "a run that ended its task was told how many failed before it",
         "it had ended before, and has its successor from then",
     ],
 )

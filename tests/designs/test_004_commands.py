@@ -109,6 +109,46 @@ async def test_a_slot_that_another_scheduler_will_come_to_is_not_skipped_by_list
     assert (await world.verdicts("report"))[1] == (HOUR, "coalesced", "one run for all", 3)
 
 
+async def test_slots_of_an_interval_that_came_before_it_was_changed_have_their_line(world: World) -> None:
+    world.service("sync")
+    await world.start("sync=10m", interval="auto")
+    await world.until(1)
+    await world.node.stop("main")
+    await world.until(35 * MINUTE)
+    await world.node.schedule("main", ["sync=1h"])
+    await world.node.start("main")
+    await world.until(2 * HOUR)
+    assert await world.verdicts("sync") == [
+        (0, "done", "", 1),
+        (10 * MINUTE, "skipped", "rescheduled", 2),
+        (30 * MINUTE, "done", "", 1),
+        (90 * MINUTE, "done", "", 1),
+    ]
+
+
+async def test_the_first_slot_of_a_calendar_is_not_lost_with_a_crash_before_the_first_look(world: World) -> None:
+    world.service("report", cron="0 * * * *")
+    await world.boot()
+    await world.node.start("main")
+    await world.until(HOUR - 1)
+    await world.node.schedule("main", ["report"])
+    await world.crash()
+    await world.until(HOUR + 60)
+    await world.boot()
+    await world.until(HOUR + 120)
+    assert await world.verdicts("report") == [(HOUR, "done", "", 1)]
+
+
+async def test_a_calendar_that_is_listed_before_its_scheduler_is_started_has_missed_nothing(world: World) -> None:
+    world.service("report", cron="0 * * * *")
+    await world.boot()
+    await world.node.schedule("main", ["report"])
+    await world.until(3 * HOUR + 60)
+    await world.node.start("main")
+    await world.until(4 * HOUR + 1)
+    assert await world.verdicts("report") == [(4 * HOUR, "done", "", 1)]
+
+
 async def test_listing_a_calendar_service_at_the_moment_of_its_slot_skips_nothing(world: World) -> None:
     world.service("report", cron="0 * * * *")
     await world.start("report", interval="auto")

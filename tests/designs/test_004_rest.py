@@ -111,7 +111,7 @@ async def test_every_reason_for_running_and_for_waiting_is_told(world: World) ->
     assert re.fullmatch(r"retries in (4m\d+s|4m|5m)", waiting.pop("bad")[1])
     assert waiting == {
         "good": (False, "runs in 55m"),
-        "late": (False, "runs in 1h55m"),
+        "late": (False, "first run in 1h55m"),
         "gone": (False, "unknown service"),
     }
     await world.node.call("pause", name="main")

@@ -241,6 +241,20 @@ async def test_a_cycle_that_is_resumed_after_the_clock_was_set_back_gives_out_no
     assert all(line.planned <= line.start for line in world.lines)
 
 
+async def test_what_is_not_repeated_after_a_crash_is_not_if_the_clock_was_set_in_its_cycle_either(world: World) -> None:
+    world.service("a", takes=10, every_s=10 * MINUTE)
+    world.service("b", takes=100, every_s=10 * MINUTE, on_crash="skip")
+    await world.start(interval="auto")
+    await world.clock.sleep(10 * MINUTE + 5)  # in the second cycle, while a runs
+    world.clock.step(2)
+    await world.clock.sleep(10)  # b runs
+    await world.crash()
+    await world.boot()
+    await world.clock.sleep(MINUTE)
+    assert len(world.runs("b")) == 2
+    assert (await world.verdicts("b"))[-1][1:3] == ("skipped", "interrupted")
+
+
 @pytest.mark.parametrize(
     "timing",
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from raptor.events import Events
 from raptor.rows import LEASE_S, Definition, SchedulerState, ServiceTiming
 from raptor.scheduler import Scheduler
 from raptor.state.base import BEAT_S, Presence, Record
+from raptor.tenure import Tenure
 from raptor.timetable import Timetable
 from tests.designs.many_world import ManyWorld, One
 from tests.designs.world import HOUR
@@ -217,6 +219,57 @@ async def test_whoever_is_refused_a_write_stands_back_at_once(many: ManyWorld) -
     await many.until(7.1)
     assert one.happened("write_refused")
     assert one.happened("ownership_lost")
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["before it is given out", "before it begins"])
+async def test_a_node_that_stood_still_does_not_begin_what_another_took_over(
+    many: ManyWorld, monkeypatch: pytest.MonkeyPatch, later: bool
+) -> None:
+    many.service("work")
+    one = await many.start("one", "work", interval="1m")
+    two = await many.start("two")
+    await many.until(57)
+    save = many.image.save
+
+    async def save_and_stand_still(changes: Any, *, rights: Any = ()) -> Any:
+        answer = await save(changes, rights=rights)
+        one.door.open.clear()  # nothing of it is heard any more
+        await one.door.open.wait()
+        return answer
+
+    async def let_pass(tenure: Tenure) -> None:
+        pass
+
+    one.door.save = save_and_stand_still
+    if later:
+        monkeypatch.setattr(Tenure, "confirm", let_pass)
+    await many.until(150)
+    assert await two.state() == "running"
+    del one.door.save
+    one.door.open.set()
+    await many.until(200)
+    assert [node for node, _ in many.runs("work")] == ["one", "two", "two"]
+    assert len(many.slots("work")) == len(set(many.slots("work")))
+    assert (await one.state(), await two.state()) == ("standby", "running")
+
+
+async def test_what_waited_for_a_store_begins_once_its_node_has_shown_itself(many: ManyWorld) -> None:
+    """Nobody else was there: its slot is not given up, though it must not be repeated."""
+    many.service("work", on_crash="skip")
+    one = await many.start("one", "work", interval="1m")
+
+    async def fail(*args: object, **kwargs: object) -> None:
+        raise NotWritten("unreachable", "the image", "nobody answers")
+
+    await many.until(59)
+    one.door.save = fail  # what begins at 60
+    await many.until(61)
+    one.door.appear = fail
+    await many.until(300)
+    del one.door.save, one.door.appear
+    await many.until(330)
+    assert many.slots("work") == [0.0, 60.0]
+    assert not one.happened("ownership_lost")
 
 
 async def test_a_node_that_could_not_show_itself_starts_nothing_before_it_has(many: ManyWorld) -> None:

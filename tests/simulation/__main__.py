@@ -19,13 +19,14 @@ from tests.simulation.campaign import SPAN, Batch, Campaign
 from tests.simulation.case import Case, read_strikes
 from tests.simulation.crew import Crew, used_mb
 
-SHARES = {"singles": 10.0, "strikes": 10.0, "seeds": 0.6, "pairs": 0.4}
+SHARES = {"singles": 10.0, "strikes": 10.0, "seeds": 0.4, "weeks": 0.2, "pairs": 0.4}
 """Of the time: whoever had least of its share is next, and singles and strikes come to an end."""
 
 SOURCES: dict[str, Callable[[int], Iterator[Batch]]] = {
     "singles": campaigns.singles,
     "strikes": campaigns.strikes,
     "seeds": campaigns.swarm,
+    "weeks": campaigns.weeks,
     "pairs": campaigns.pairs,
 }
 

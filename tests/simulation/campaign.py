@@ -16,6 +16,8 @@ from tests.simulation.plan import Strike
 
 SPAN = 1_000_000  # seeds that belong to one seed of a campaign
 SEEDS = 12  # of the swarm, in one batch
+WEEKS = 6  # of those that last for weeks
+PAIRED = 40  # of so many of them one is of two nodes, which show themselves every few seconds
 SMALLS = 150  # small simulations in one batch
 REPEATED = 100  # of so many seeds one is run twice
 STRIKES = ("freeze", "partition", "full", "lost", "unknown")
@@ -65,7 +67,7 @@ class Campaign:
         for case in batch.cases:
             if time.monotonic() >= until:
                 return
-            if batch.kind == "seeds" and case.seed % REPEATED == 0:
+            if batch.kind in ("seeds", "weeks") and case.seed % REPEATED == 0:
                 self.repeat(case)
             else:
                 self.run(case)
@@ -98,6 +100,14 @@ def swarm(seed: int) -> Iterator[Batch]:
     first = seed * SPAN
     for start in itertools.count(first, SEEDS):
         yield Batch("seeds", [Case(one) for one in range(start, start + SEEDS)])
+
+
+def weeks(seed: int) -> Iterator[Batch]:
+    """Seeds without end, as most deployments are: for weeks, and calm."""
+    first = seed * SPAN
+    for start in itertools.count(first, WEEKS):
+        cases = [Case(one, scenario.SETTLED[one % PAIRED == 0]) for one in range(start, start + WEEKS)]
+        yield Batch("weeks", cases)
 
 
 def singles(seed: int, names: Sequence[str] = scenario.SMALL, step: int = 1) -> Iterator[Batch]:

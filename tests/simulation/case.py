@@ -31,8 +31,13 @@ class Case:
         if self.scenario in (*scenario.SMALL, *scenario.STRUCK):
             rng = random.Random(f"small {self.seed}")
             return simulate(self.seed, scenario.small(self.scenario), Plan(rng, strikes=self.strikes), lines=lines)
-        drawn = scenario.drawn(self.seed, self.scenario)
-        return simulate(self.seed, drawn, plan.drawn(self.seed, shared=drawn.shared, upto=self.upto), lines=lines)
+        drawn = (
+            scenario.settled(self.seed, self.scenario)
+            if self.scenario in scenario.SETTLED
+            else scenario.drawn(self.seed, self.scenario)
+        )
+        faults = plan.drawn(self.seed, shared=drawn.shared, calm=drawn.calm, upto=self.upto)
+        return simulate(self.seed, drawn, faults, lines=lines)
 
 
 def crashed(seed: int, name: str, *points: int) -> Case:

@@ -41,16 +41,13 @@ class Drive:
     def __init__(self, seed: int, scenario: Scenario, plan: Plan) -> None:
         self.scenario = scenario
         self.plan = plan
-        self.world = World(
-            seed, plan, scenario.services, shared=scenario.shared, lanes=scenario.lanes, longest_s=scenario.longest_s
-        )
-        self.world.slice_s = scenario.slice_s
+        self.world = World(seed, plan, scenario)
         self._rng = random.Random(f"client {seed}")
         self._defining = asyncio.Lock()
         self._defined: set[str] = set()
         self._wanted = dict.fromkeys(scenario.schedulers, True)  # schedulers that are to run
         self._ids: list[int] = []
-        self._resting = False
+        self._rest = asyncio.Event()  # no more faults
 
     async def main(self) -> None:
         world, scenario = self.world, self.scenario
@@ -62,7 +59,8 @@ class Drive:
             others.append(spawn(self._use()))
         tasks = [*keepers, *others]
         await asyncio.sleep(scenario.hours * 3600)
-        self.plan.over = self._resting = True
+        self.plan.over = True
+        self._rest.set()
         world.counts["points"] = world.points
         await self._come_to_rest()
         for task in tasks:
@@ -80,7 +78,9 @@ class Drive:
             await self._live(one)
             if one.ended is None:
                 self.world.end(one, killed=False)
-            await asyncio.sleep(0.5 if self._resting else rng.choice((0.1, 1.0, 5.0, 30.0, 120.0)))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._rest.wait(), rng.choice(self.scenario.away_s))
+            await asyncio.sleep(0.5 if self._rest.is_set() else 0.0)
 
     async def _live(self, one: Living) -> None:
         world = self.world
@@ -107,13 +107,17 @@ class Drive:
 
     async def _start(self, one: Living, name: str, interval: str | None, services: tuple[str, ...]) -> None:
         is_new = name not in self._defined
-        if not is_new and not (self.world.shared and self._wanted[name]):
-            return  # on files it comes back by itself, and what somebody stopped stays so
+        if not is_new and not (self._waits(one) and self._wanted[name]):
+            return  # on files it comes back by itself after a crash, and what somebody stopped stays so
         with suppress(AlreadyRunning):
             await self._define(one, [name], lambda: one.start(name, interval if is_new else None))
         if is_new:
             await self._define(one, [name], lambda: one.schedule(name, services))
             self._defined.add(name)
+
+    def _waits(self, one: Living) -> bool:
+        """Whether the schedulers of a node wait to be started: after an orderly stop, and among many nodes always."""
+        return self.world.shared or (one.before is not None and one.before.stopping is not None)
 
     async def _define(self, one: Living, names: Iterable[str], work: Any) -> None:
         """A command that changes schedulers: acknowledged, or of an unknown fate."""
@@ -129,18 +133,21 @@ class Drive:
         self._note(names, at, world.at)
 
     def _note(self, names: Iterable[str], at: float, acked: float | None) -> None:
-        definitions: Any = self.world.image._tables["definitions"]  # pyright: ignore[reportPrivateUsage]
         self.world.commands += [
-            Command(what="define", at=at, acked=acked, definition=definitions.get(name)) for name in names
+            Command(what="define", at=at, acked=acked, definition=self._definitions.get(name)) for name in names
         ]
+
+    @property
+    def _definitions(self) -> Any:
+        return self.world.image._tables["definitions"]  # pyright: ignore[reportPrivateUsage]
 
     # Asking
 
     async def _use(self) -> None:
         rng, world = self._rng, self.world
-        while not self._resting:
+        while not self._rest.is_set():
             await asyncio.sleep(rng.expovariate(1 / self.scenario.asks_s))
-            if self._resting or not world.up:
+            if self._rest.is_set() or not world.up:
                 continue
             kind = rng.choice(
                 ("put", "put", "put", "put", "burst", "cancel", "retry", "change" if self.scenario.changes else "put")
@@ -159,7 +166,7 @@ class Drive:
         rng = self._rng
         order: dict[str, Any] = {
             "service": rng.choice(self.scenario.tasks),
-            "in_": rng.choice((0.0, 0.0, 1.0, 30.0, 300.0)),
+            "in_": rng.choice(self.scenario.delays_s),
         }
         if rng.random() < 0.2:
             order["key"] = f"k{rng.randrange(5)}"
@@ -229,7 +236,8 @@ class Drive:
                 if kind in ("stop", "start"):
                     self._wanted[name] = kind == "start"
         except (Gone, RaptorError):
-            pass
+            if kind in ("stop", "start"):  # whoever asked looks what became of it
+                self._wanted[name] = self._definitions[name].should_run
 
     def _listing(self, service: str) -> list[str]:
         """A service is paused and resumed wherever it is listed."""
@@ -256,7 +264,7 @@ class Drive:
         world, rng = self.world, random.Random(f"{kind} {self.world.seed}")
         while True:
             await asyncio.sleep(rng.expovariate(1 / mean_s))
-            alive = [one for one in world.lives if one.ended is None]
+            alive = world.alive[:]
             one = rng.choice(alive) if alive else None
             if one is None or not self.plan.fire(kind):
                 continue
@@ -293,9 +301,8 @@ class Drive:
         world.rules.stepped(world.wall_at_zero + world.loop.now_s)
         world.wall_at_zero += step_s
         world.faults.append(Fault(what="step", at=world.at, by=step_s))
-        for one in world.lives:
-            if one.ended is None:
-                one.clock.step(step_s)  # type: ignore[attr-defined]
+        for one in world.alive:
+            one.clock.step(step_s)  # type: ignore[attr-defined]
 
     # Rest
 
@@ -352,7 +359,7 @@ def simulate(seed: int, scenario: Scenario, plan: Plan, *, lines: list[str] | No
             world.violated(f"the checker: {wrong}")
     world.counts["runs"] = sum(line.what == "start" for line in world.work.lines)
     world.counts["lives"] = len(world.lives)
-    world.counts["tasks"] = len(world.image._tasks)  # pyright: ignore[reportPrivateUsage]
+    world.counts["tasks"] = len(world.image.all_tasks)
     world.counts["taken"] = sum(task.state is State.TAKEN for task in world.image._tasks.values())  # pyright: ignore[reportPrivateUsage]
     return Verdict(
         scenario.name, world.violations, world.trace_hash, world.points, plan.done, world.node_s, world.counts

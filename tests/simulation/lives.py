@@ -27,6 +27,7 @@ from raptor.service import Given, Service
 from raptor.task import Outcome, Result
 from tests.simulation.door import Door
 from tests.simulation.loop import ManyLoop, Process
+from tests.simulation.scenario import Kept
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -35,7 +36,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 NOWHERE = Path("/nowhere")
-SWEEP_S = 600.0
 NO_PROCESSES = (sweep_after_crash, _end_leftovers)
 """What looks through the machine for processes, of which there are none here."""
 
@@ -93,22 +93,29 @@ class CalmJanitor(Janitor):
     """Years pass too slowly if somebody looks every second, and sweeps every minute."""
 
     look_s = 300.0
+    sweep_s: float
 
     async def handle_info(self, message: Any) -> None:
         if message != "sweep":
             await super().handle_info(message)
             return
         await self._sweep()
-        self.send_after(SWEEP_S, "sweep")
+        self.send_after(self.sweep_s, "sweep")
+
+
+@cache
+def calm_janitor(sweep_s: float) -> type[CalmJanitor]:
+    return type("CalmJanitor", (CalmJanitor,), {"sweep_s": sweep_s})
 
 
 class Living(Node):
     """A life of the node at a place; `number` is no other life's."""
 
-    def __init__(self, world: World, place: str, number: int) -> None:
+    def __init__(self, world: World, place: str, number: int, before: Living | None) -> None:
         self.world = world
         self.place = place
         self.number = number
+        self.before = before  # at the same place
         self.pid = world.new_pid()
         self.process = Process(f"{place}#{number}", number)
         self.began = world.loop.now_s
@@ -125,7 +132,8 @@ class Living(Node):
 
     def _work(self) -> list[ChildSpec]:
         self._workshop.runners = {"python": LifeRunner(self)}
-        return [replace(spec, start=CalmJanitor) if spec.id == "janitor" else spec for spec in super()._work()]
+        janitor = calm_janitor(self.world.sweep_s)
+        return [replace(spec, start=janitor) if spec.id == "janitor" else spec for spec in super()._work()]
 
     @property
     def owner(self) -> str:
@@ -143,11 +151,14 @@ class SameConfig(Config, frozen=True, kw_only=True):
         return self.known[0]
 
 
-def configuration(lanes: int) -> Config:
-    return SameConfig(**asdict(_plain(lanes)), known=[])
+def configuration(lanes: int, kept: Kept) -> Config:
+    return SameConfig(**asdict(_plain(lanes, kept)), known=[])
 
 
 @cache
-def _plain(lanes: int) -> Config:
-    flags = {"home": str(NOWHERE), "worker.processors": str(lanes)}
+def _plain(lanes: int, kept: Kept) -> Config:
+    flags = {
+        "home": str(NOWHERE), "worker.processors": str(lanes),
+        "retention.age": kept.age, "retention.keep": str(kept.runs), "retention.tasks": kept.tasks,
+    }  # fmt: skip
     return Config.load(flags, environ={}, cwd=NOWHERE.parent, user_file=NOWHERE / "none")

@@ -58,6 +58,8 @@ class ManyLoop(BaseEventLoop):
 
     # What asyncio asks of a loop
 
+    get_debug = staticmethod(bool)  # type: ignore[assignment]  # False: every handle asks
+
     def time(self) -> float:
         return self.now_s
 
@@ -163,7 +165,7 @@ class ManyLoop(BaseEventLoop):
 
     def hold(self, process: Process, seconds: float) -> None:
         """As SIGSTOP, and SIGCONT so much later."""
-        process.still_until = self.now_s + seconds
+        process.still_until = max(process.still_until, self.now_s + seconds)
 
     def bury(self) -> None:
         """Nothing will be asked any more. It is kept: dropped coroutines run their `finally`, amid anything."""

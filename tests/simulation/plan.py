@@ -110,10 +110,10 @@ class Plan:
         return point + 1 + int(self.rng.expovariate(1 / self.steps)) if self.steps else NEVER
 
 
-def drawn(seed: int, *, shared: bool, upto: int | None = None) -> Plan:
-    """A plan of a swarm: a random half of the faults, at random rates."""
+def drawn(seed: int, *, shared: bool, calm: float = 1.0, upto: int | None = None) -> Plan:
+    """A plan of a swarm: a random half of the faults, at random rates, and so many times rarer where it is calm."""
     rng = random.Random(f"plan {seed}")
-    harm = rng.choice((0.3, 1.0, 1.0, 3.0))
+    harm = rng.choice((0.3, 1.0, 1.0, 3.0)) / calm
     calls = {
         kind: harm * RARE.get(kind, 1.0) * rng.choice((0.002, 0.005, 0.01))
         for kind in (SHARED_CALLS if shared else PRIVATE_CALLS)
@@ -124,6 +124,6 @@ def drawn(seed: int, *, shared: bool, upto: int | None = None) -> Plan:
         for kind in (SHARED_TROUBLES if shared else PRIVATE_TROUBLES)
         if rng.random() < 0.5
     }
-    works = {kind: rng.choice((0.02, 0.1, 0.2)) for kind in WORKS if rng.random() < 0.5}
+    works = {kind: rng.choice((0.02, 0.1, 0.2)) / calm**0.5 for kind in WORKS if rng.random() < 0.5}
     steps = rng.choice((0, 0, 3000.0, 20000.0)) / harm
     return Plan(rng, calls=calls, troubles=troubles, works=works, steps=steps, upto=upto)

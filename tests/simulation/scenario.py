@@ -4,11 +4,32 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from raptor.service import OnCrash, Service
 
-MINUTE, HOUR = 60.0, 3600.0
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+START = 1_700_000_000.0
+CHANGES = (1_710_054_000.0, 1_711_846_800.0, 1_729_990_800.0, 1_730_613_600.0, 1_735_689_600.0)
+"""Of 2024: when New York and Europe go to summer time and back, and the end of the year."""
+
+ZONES = (None, "UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata")
+CALENDARS = (
+    "*/5 * * * *", "*/20 * * * *", "7 * * * *", "30 */2 * * *", "0 */6 * * *", "0 0 * * *", "30 2 * * *", "59 1 * * *",
+    "15 3 * * *", "0 9 * * 1-5", "30 2 * * 7", "0 12 1 * *", "0 0 29 2 *",
+)  # fmt: skip
 LISTED: dict[str, OnCrash] = {"a": "rerun", "b": "skip", "c": "rerun", "x": "rerun", "y": "skip", "z": "rerun"}
+
+
+class Kept(NamedTuple):
+    """What retention leaves."""
+
+    age: str = "30d"
+    runs: int = 1000  # of each service
+    tasks: str = "24h"
+
+
+KEPT = Kept()
 
 
 @dataclass(frozen=True)
@@ -25,6 +46,12 @@ class Scenario:
     asks_s: float = 60.0  # the mean time between two commands; 0: none
     slice_s: float = 30.0  # how often somebody who waits looks at the wall clock
     changes: bool = True  # commands that change schedulers too
+    calm: float = 1.0  # how many times rarer than in the swarm faults are
+    start: float = START  # what the clock shows at first
+    sweep_s: float = 600.0  # between two sweeps of the janitor
+    kept: Kept = KEPT
+    away_s: tuple[float, ...] = (0.1, 1.0, 5.0, 30.0, 120.0)  # between the end of a node and its next start
+    delays_s: tuple[float, ...] = (0.0, 0.0, 1.0, 30.0, 300.0)  # of tasks
     tasks: tuple[str, ...] = ("post", "call", "batch")  # services that are put
     puts: tuple[dict[str, object], ...] = field(default=())  # at the start; `off_s`: cancelled so much later
 
@@ -85,6 +112,57 @@ def drawn(seed: int, name: str | None = None) -> Scenario:
     )
 
 
+def settled(seed: int, name: str) -> Scenario:
+    """As most deployments are: for weeks, with services by interval and calendar, some tasks, and a fault now and then.
+
+    Its weeks lie around the days on which clocks change.
+    """
+    rng = random.Random(f"settled {seed}")
+    nodes = 2 if name == "settled_pair" else 1
+    services = [_real(rng, f"s{number:02}") for number in range(rng.randrange(4, 13))]
+    names = [service.name for service in services]
+    half = len(names) // 2
+    days = rng.uniform(1.0, 4.0) if nodes > 1 else rng.uniform(7.0, 28.0)
+    return Scenario(
+        name=name,
+        services=[*services, *_task_services()],
+        schedulers={
+            "main": (None, tuple(names[: half + rng.choice((0, 0, 1))])),
+            "beat": (rng.choice(("5m", "15m", "1h")), tuple(names[half:])),
+        },
+        nodes=nodes,
+        shared=nodes > 1,
+        hours=24 * days,
+        calm=rng.choice((10.0, 30.0, 100.0)),
+        start=rng.choice(CHANGES) - rng.uniform(0.0, days) * DAY,
+        asks_s=rng.choice((HOUR, 3 * HOUR)),
+        slice_s=15 * MINUTE,
+        sweep_s=6 * HOUR,
+        kept=rng.choice((Kept("2d", 100, "6h"), Kept("5d", 50, "24h"), KEPT)),
+        away_s=(1.0, 30.0, 10 * MINUTE, 3 * HOUR, 30 * HOUR),
+        delays_s=(0.0, 0.0, 30.0, 10 * MINUTE, 6 * HOUR, 3 * DAY),
+        changes=rng.random() < 0.3,
+    )
+
+
+def _real(rng: random.Random, name: str) -> Service:
+    missed = rng.choice(("once", "once", "once", "skip", "all"))
+    options: dict[str, object] = {
+        "missed": missed,
+        "overlap": rng.choice(("skip", "skip", "queue")),
+        "on_crash": rng.choice(("rerun", "rerun", "rerun", "skip")),
+        "max_attempts": rng.choice((None, 1, 3)),
+    }
+    if missed == "all":
+        options["missed_limit"] = rng.choice((2, 10))
+    if rng.random() < 0.5:
+        options |= {"cron": rng.choice(CALENDARS), "timezone": rng.choice(ZONES)}
+    else:
+        every_s = rng.choice((5 * MINUTE, 15 * MINUTE, HOUR, HOUR, 4 * HOUR, 12 * HOUR, DAY, 7 * DAY))
+        options |= {"every_s": every_s, "anchor": rng.choice(("slot", "slot", "end", "grid"))}
+    return Service(name=name, **options)  # type: ignore[arg-type]
+
+
 def small(name: str) -> Scenario:
     """Those that are crashed at every point."""
     puts = (
@@ -132,5 +210,6 @@ def small(name: str) -> Scenario:
             raise ValueError(f"there is no small scenario {name!r}")
 
 
+SETTLED = ("settled", "settled_pair")
 SMALL = ("cycles", "tasks", "common", "shared", "common_shared")
 STRUCK = ("shared", "common_shared", "lasting")  # by other things than crashes

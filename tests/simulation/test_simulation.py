@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import scenario
+from tests.simulation import plan, scenario
 from tests.simulation.campaign import Batch, Campaign, singles, strikes
 from tests.simulation.case import Case
 from tests.simulation.crew import Crew
+from tests.simulation.drive import Drive
+from tests.simulation.loop import ManyLoop, Process
 from tests.simulation.plan import Strike
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +45,23 @@ def test_nothing_promised_is_broken_by_what_a_seed_does(campaign: Campaign, seed
     assert verdict.counts["runs"] > 0
 
 
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_nothing_promised_is_broken_in_weeks_with_a_fault_now_and_then(campaign: Campaign, seed: int) -> None:
+    verdict = campaign.run(Case(seed, "settled"))
+    assert campaign.violations == []
+    assert verdict is not None
+    assert verdict.faults.total() > 0
+
+
+def test_what_retention_lets_go_of_is_still_judged() -> None:
+    drive = Drive(6, scenario.settled(6, "settled"), plan.drawn(6, shared=False, calm=30.0))
+    drive.world.run(drive.main)
+    image, dump = drive.world.image, drive.world.history().dump
+    assert len(dump.slots) > len(image._slots) > 0  # pyright: ignore[reportPrivateUsage]
+    assert len(dump.runs) > len(image._runs) > 0  # pyright: ignore[reportPrivateUsage]
+    assert len(dump.tasks) > len(image._tasks) > 0  # pyright: ignore[reportPrivateUsage]
+
+
 @pytest.mark.parametrize("name", scenario.SMALL)
 def test_a_crash_at_any_point_of_a_small_scenario_breaks_nothing(campaign: Campaign, name: str) -> None:
     _all(campaign, singles(0, [name], STEPS.get(name, 1)))
@@ -57,7 +76,7 @@ def test_nothing_else_that_strikes_a_small_scenario_breaks_anything(campaign: Ca
     assert campaign.counts["strikes"] > 20
 
 
-@pytest.mark.parametrize("case", [Case(7, "dense"), Case(8, "dense_pair")])
+@pytest.mark.parametrize("case", [Case(7, "dense"), Case(8, "dense_pair"), Case(1, "settled")])
 def test_the_same_seed_gives_the_same_trace_in_any_process(campaign: Campaign, case: Case) -> None:
     campaign.repeat(case)
     assert campaign.violations == []
@@ -69,6 +88,14 @@ def test_a_violation_names_the_line_that_replays_it() -> None:
     case = Case(5, "cycles", (Strike(17), Strike(80, "freeze")))
     assert case.replay == "python -m tests.simulation --seed 5 --scenario cycles --strike 17,freeze@80"
     assert _elsewhere(case, "0") == case.run().trace
+
+
+def test_a_short_freeze_does_not_end_a_longer_one() -> None:
+    loop, process = ManyLoop(0), Process("n0")
+    loop.hold(process, 10.0)
+    loop.hold(process, 1.0)
+    loop.close()
+    assert process.still_until == 10.0
 
 
 def _all(campaign: Campaign, batches: Iterable[Batch]) -> None:

@@ -5,40 +5,41 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import Any
 
-from raptor.state.memory import MemoryStore
 from raptor.task import ENDED, State
 from raptor.testing.checker.history import Bounds, Command, Declared, Dump, Fault, History, Image, Kept, Life
+from tests.simulation.archive import Archive
 from tests.simulation.lives import Living, configuration
 from tests.simulation.loop import ManyLoop, Process
 from tests.simulation.plan import STRUCK_S, Plan
 from tests.simulation.rules import Rules
+from tests.simulation.scenario import Scenario
 from tests.simulation.work import Work
-
-START = 1_700_000_000.0
 
 
 class World:
-    def __init__(
-        self, seed: int, plan: Plan, services: list[Any], *, shared: bool, lanes: int, longest_s: float
-    ) -> None:
+    def __init__(self, seed: int, plan: Plan, scenario: Scenario) -> None:
         self.seed = seed
         self.plan = plan
-        self.shared = shared
-        self.lanes = lanes
-        self.slice_s = 30.0
+        self.shared = scenario.shared
+        self.lanes = scenario.lanes
+        self.slice_s = scenario.slice_s
+        self.sweep_s = scenario.sweep_s
+        self.start = scenario.start
         self.loop = ManyLoop(seed)
         self.loop.at_alarm, self.loop.alarm = self._at_alarm, plan.alarm
-        self.wall_at_zero = START
-        self.config = configuration(lanes)
-        self.image = MemoryStore(exclusive=not shared)
+        self.wall_at_zero = scenario.start
+        self.config = configuration(scenario.lanes, scenario.kept)
+        self.image = Archive(exclusive=not scenario.shared)
         self.rules = Rules(self)
-        self.work = Work(self, services, longest_s=longest_s)
+        self.work = Work(self, scenario.services, longest_s=scenario.longest_s)
         self.lives: list[Living] = []
+        self.alive: list[Living] = []  # those of them that have not ended
         self.faults: list[Fault] = []
         self.commands: list[Command] = []
         self.images: list[Image] = []
@@ -48,6 +49,7 @@ class World:
         self._shown_tasks: set[int] = set()  # by images
         self._shown_runs: set[str] = set()
         self._living: dict[Process, Living] = {}
+        self._latest: dict[str, Living] = {}  # by place
         self._pids = count(1)
         self._hash = hashlib.blake2b(digest_size=8)
 
@@ -56,7 +58,7 @@ class World:
     @property
     def at(self) -> float:
         """By a clock that is never set."""
-        return START + self.loop.now_s
+        return self.start + self.loop.now_s
 
     @property
     def points(self) -> int:
@@ -128,11 +130,12 @@ class World:
 
     @property
     def up(self) -> list[Living]:
-        return [one for one in self.lives if one.is_up and one.ended is None]
+        return [one for one in self.alive if one.is_up]
 
     def born(self, place: str) -> Living:
-        one = Living(self, place, len(self.lives) + 1)
+        one = self._latest[place] = Living(self, place, len(self.lives) + 1, self._latest.get(place))
         self.lives.append(one)
+        self.alive.append(one)
         self._living[one.process] = one
         self.trace(one, "born")
         return one
@@ -148,6 +151,7 @@ class World:
 
     def end(self, one: Living, *, killed: bool) -> None:
         self.loop.kill(one.process)
+        self.alive.remove(one)
         one.door.deafen()
         one.ended, one.killed = self.loop.now_s, killed
         if self.shared and hasattr(one, "_workshop") and self.plan.rng.random() < 0.7:
@@ -208,18 +212,18 @@ class World:
         tables = image._tables
         dump = Dump(
             at=self.at,
-            tasks=tuple(Kept.of(task) for task in image._tasks.values()),
+            tasks=tuple(map(Kept.of, image.all_tasks.values())),
             timing=dict(tables["service_timing"]),
             states=dict(tables["scheduler_state"]),
             definitions=dict(tables["definitions"]),
-            slots=tuple(image._slots.values()),
-            runs=tuple(image._runs.values()),
+            slots=tuple(image.all_slots.values()),
+            runs=tuple(image.all_runs.values()),
         )
         lives = [
             Life(
-                life=one.number, node=one.place, at=START + one.began,
-                ended=None if one.ended is None else START + one.ended, killed=one.killed, pid=one.pid,
-                stopping=None if one.stopping is None else START + one.stopping,
+                life=one.number, node=one.place, at=self.start + one.began,
+                ended=None if one.ended is None else self.start + one.ended, killed=one.killed, pid=one.pid,
+                stopping=None if one.stopping is None else self.start + one.stopping,
             )
             for one in self.lives
         ]  # fmt: skip
@@ -250,17 +254,19 @@ class World:
         """To the end of `main`; then everything of this world is dropped as it is."""
         enabled = gc.isenabled()
         gc.disable()  # what is collected runs its `finally`, at a moment that no seed decides
+        handlers: Any = logging._handlerList  # type: ignore[attr-defined]
+        known = handlers[:]
         asyncio.set_event_loop(None)
         try:
             self.loop.run_until_complete(main())
             for message in self.loop.surprises:
                 self.violated(f"nobody saw an error: {message}")
         finally:
-            for one in self.lives:
-                if one.ended is None:
-                    one.ended = self.loop.now_s
-                    self.loop.kill(one.process)
+            for one in self.alive:
+                one.ended = self.loop.now_s
+                self.loop.kill(one.process)
             self.loop.bury()
+            handlers[:] = known  # each run has one, and those of the dead are never let go: the list would only grow
             if enabled:
                 gc.enable()
 

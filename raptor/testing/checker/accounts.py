@@ -156,8 +156,8 @@ def _hole(
     if wrong:
         yield Violation("unaccounted", before.service, wrong)
     earliest, latest = _following(timing, has_beat, before, by_run, ends)
-    if facts.is_cut_off(before, by):
-        latest = math.inf  # a crash between the line and the row: the next life counts from its own check
+    if facts.is_cut_off(before, by) or (before.run is None and facts.is_parted(before.recorded)):
+        latest = math.inf  # a crash or no store between the line and the row: whoever is next counts from its own check
     if not earliest - MOMENT_S <= planned <= latest + MOMENT_S:
         text = f"after {before.last} ({before.verdict}) comes {planned}, and should between {earliest} and {latest}"
         yield Violation("unaccounted", before.service, text)
@@ -197,7 +197,7 @@ def _open_end(
     if row is None or row.last_run_id in facts.tentative or facts.is_stepped:
         return
     planned = row.next_due if row.open is None else row.open
-    is_lost = last.run is None and facts.is_away(last.recorded, last.recorded + facts.bounds.late_s)
+    is_lost = last.run is None and facts.is_parted(last.recorded)
     is_cut = is_lost or facts.is_cut_off(last, facts.wall(facts.read))
     if planned == last.planned and is_cut and plans.at(name, facts.read) is None:
         return  # between the line and the row; whoever looks next moves on, and nobody does

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import accumulate, pairwise
 
 import msgspec
@@ -146,6 +147,10 @@ class Facts:
         away = (fault for fault in self.faults if fault.what in ("partition", "outage"))
         return any(fault.at <= until and self.end_of(fault) >= since for fault in away)
 
+    def is_parted(self, shown: float) -> bool:
+        """Whether the store was out of reach for somebody just after the wall clock showed that."""
+        return any(self.is_away(at, at + self.bounds.late_s) for at in self._moments(shown))
+
     def is_gone(self, life: int, by: float) -> bool:
         """Whether a life had ended by then, one way or another, and its processes with it."""
         return life in self.lives and (ended := self.lives[life].ended) is not None and ended <= by
@@ -218,6 +223,12 @@ class Facts:
         """What the wall clock showed then."""
         return at + self._offsets[self.epoch(at)]
 
+    def _moments(self, shown: float) -> Iterator[float]:
+        """When the wall clock showed that: never, if it was set over it, and several times, if it was set back."""
+        for epoch, offset in enumerate(self._offsets):
+            if self.epoch(shown - offset) == epoch:
+                yield shown - offset
+
     def by(self, shown: float | None) -> float:
         """The latest time at which the wall clock may have shown that."""
         return self.read if shown is None or self.is_stepped else shown
@@ -227,7 +238,7 @@ class Facts:
         shown = (before for before, _ in self._jumps[: self.epoch(line.at)])
         return max([line.shown, *shown]) >= line.planned
 
-    @property
+    @cached_property
     def cost(self) -> int:
         """How many lives were disturbed, each time."""
         return sum(

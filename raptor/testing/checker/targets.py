@@ -65,8 +65,8 @@ def _windows(facts: Facts, plans: Plans, plan: Plan, within: Sequence[Execution]
 def _is_excused(plans: Plans, plan: Plan, span: Span) -> bool:
     """Whether slots of a disturbance may end without a run."""
     runs = plans.facts.of_service.get(plan.service.name, [])
-    if span.since <= plan.since and not (runs and runs[0].start.at < plan.since):
-        return True  # whoever was told of it may have been killed before the first look at it
+    if plan.every_s is not None and span.since <= plan.since and not (runs and runs[0].start.at < plan.since):
+        return True  # whoever was told of it may have been killed before the first look; a calendar is planned at once
     return plan.may_pass and plans.is_disturbed(span.since, span.until)
 
 

@@ -165,6 +165,7 @@ def _wrong_tries(facts: Facts, task: Kept, runs: Sequence[Execution]) -> Iterato
     for run in runs:
         found = _place(facts, task, run, place)
         if _is_last(task, run, found):
+            yield from _wrong_telling(run, task.history)
             continue
         if found is None:
             yield "unaccounted", f"run {run.start.fence} of life {run.start.life} is in no try of the row"
@@ -172,9 +173,7 @@ def _wrong_tries(facts: Facts, task: Kept, runs: Sequence[Execution]) -> Iterato
         for past in task.history[place:found]:
             yield from _wrong_try(facts, past, None)
         yield from _wrong_try(facts, task.history[found], run)
-        failed = _failures(task.history[:found])
-        if run.start.attempt != failed:
-            yield "attempts", f"run {run.start.fence} was told of {run.start.attempt} failures, after {failed}"
+        yield from _wrong_telling(run, task.history[:found])
         place = found + 1
     for past in task.history[place:]:
         yield from _wrong_try(facts, past, None)
@@ -184,7 +183,14 @@ def _is_last(task: Kept, run: Execution, place: int | None) -> bool:
     """Whether a run is the one that goes on, or that ended its task: it is in no try after those of the runs before."""
     if run.start.fence < task.fence or task.state is State.READY:
         return False
-    return task.state is not State.CANCELLED or place is None
+    # It may begin at the moment that a try before it ended, which it was told of.
+    return task.state is not State.CANCELLED or place is None or _failures(task.history[:place]) != run.start.attempt
+
+
+def _wrong_telling(run: Execution, before: Sequence[Try]) -> Iterator[tuple[Kind, str]]:
+    """A run is told how many tries before it failed."""
+    if run.start.attempt != (failed := _failures(before)):
+        yield "attempts", f"run {run.start.fence} was told of {run.start.attempt} failures, after {failed}"
 
 
 def _failures(history: Sequence[Try]) -> int:
@@ -208,11 +214,17 @@ def _place(facts: Facts, task: Kept, run: Execution, first: int) -> int | None:
     ends = [past.end for past in task.history]
     for since in (run.start.shown, facts.since(run)):
         places = [at for at in range(first, len(ends)) if begun[at] <= run.start.shown and since <= ends[at]]
-        # Of two that meet at the moment it began, the one that it was told of.
-        told = (at for at in places if _failures(task.history[:at]) == run.start.attempt)
         if places:
-            return next(told, places[0])
+            # Of two that meet at the moment it began, the one that it was told of, and that lasted as long as it did.
+            return max(
+                places, key=lambda at: (_failures(task.history[:at]) == run.start.attempt, _lasted(run, ends[at]))
+            )
     return None
+
+
+def _lasted(run: Execution, end: float) -> bool:
+    """Whether a try went on to the last that was heard of a run; one that says nothing more lasted for a while."""
+    return end > run.start.shown if run.end is None else end >= run.end.shown
 
 
 def _wrong_try(facts: Facts, past: Try, run: Execution | None) -> Iterator[tuple[Kind, str]]:
