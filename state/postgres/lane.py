@@ -202,6 +202,7 @@ class Lane:
         if runner is not None and not runner.done() and runner.get_loop() is asyncio.get_running_loop():
             runner.cancel()
             await asyncio.gather(runner, return_exceptions=True)
+        self._drop()  # it may not have begun
         await self._hang_up()
 
     def _wake(self) -> None:
@@ -221,10 +222,16 @@ class Lane:
                     self._fail([call for call in calls if call not in doubtful], error)
                     await self._wait_for_doubts()
         except BaseException:
-            for call in (*self._current, *self._waiting):
-                call.future.cancel()
+            self._drop()
             await self._hang_up()
             raise
+
+    def _drop(self) -> None:
+        """Nobody does it any more."""
+        ahead, self._ahead = self._ahead, None
+        for call in (*self._current, *self._waiting, *(() if ahead is None else ahead.doubt.calls)):
+            call.future.cancel()
+        self._waiting.clear()
 
     def _has_work(self) -> bool:
         if self._waiting or self._ahead is not None:

@@ -155,6 +155,19 @@ async def test_a_put_goes_on_without_its_caller_and_holds_up_nobody(pg_address: 
         assert found[2].id == placed.id
 
 
+@pytest.mark.parametrize("before", [1, 2], ids=["waiting", "sent"])
+async def test_a_put_that_is_under_way_ends_with_its_store(pg_address: str, system_clock: Clock, before: int) -> None:
+    """The second in a row is sent when it is asked for."""
+    async with behind_a_proxy(pg_address, system_clock) as (store, _):
+        for _ in range(before - 1):
+            await store.put([task()], now=NOW)
+        under_way = asyncio.ensure_future(store.put([task()], now=NOW))
+        await asyncio.sleep(0)
+    done, _ = await asyncio.wait({under_way}, timeout=30.0)
+    assert done
+    assert under_way.cancelled() or under_way.exception() is None
+
+
 async def test_a_server_that_is_away_is_told_and_tried_again(pg_address: str, system_clock: Clock) -> None:
     async with behind_a_proxy(pg_address, system_clock) as (store, proxy):
         await store.put([task()], now=NOW)
