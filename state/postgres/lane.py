@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -19,93 +19,23 @@ from raptor.errors import NotWritten, RaptorError
 from raptor.state.postgres.address import Address
 from raptor.state.postgres.link import CALL_S, connect, end_stuck
 from raptor.state.postgres.migration import named
-from raptor.state.postgres.pipe import Answer, Pipe, Values
+from raptor.state.postgres.pipe import Answer, Pipe
 from raptor.state.postgres.session import Session
+from raptor.state.postgres.transaction import Finish, Merge, Transaction, notes
 from raptor.state.postgres.trouble import PASSING, is_lost, not_written
 from raptor.state.postgres.wire import TEXT, Column
 
 T = TypeVar("T")
 
-Finish: TypeAlias = Callable[[], Awaitable[T]]
-"""What is left to do for an answer when everything was sent."""
-
 TRIES = 5  # of what lost a race
 SETTLE_S = 30.0  # for the server to say what became of a transaction
 PAUSE_S = 0.25
-NOTES, NOTE = 1000, 1900  # of a transaction, and characters of each: PostgreSQL takes 8000 bytes
 READER = "reader"  # the role of a lane that writes nothing
-SEAL = (
-    "WITH w AS MATERIALIZED (SELECT pg_current_xact_id_if_assigned() IS NOT NULL AS wrote), m AS (INSERT INTO"
-    " raptor.mark (lane, mark, seen) SELECT %s::text, %s::bigint, now() FROM w WHERE w.wrote ON CONFLICT (lane)"
-    " DO UPDATE SET mark = excluded.mark, seen = excluded.seen) SELECT (SELECT wrote FROM w),"
-    " (SELECT count(pg_notify('raptor.news', word)) FROM unnest(%s::text[]) AS word)"
-)
 # An INSERT, because that waits for a transaction that has not ended yet, be it the first that leaves the mark.
 FATE = (
     "INSERT INTO raptor.mark AS m (lane, mark, seen) VALUES (%s, -1, now()) ON CONFLICT (lane)"
     " DO UPDATE SET seen = excluded.seen RETURNING m.mark, m.told"
 )
-
-
-class Merged(NamedTuple):
-    """What several calls were given as one statement, which leaves the mark itself and the numbers that it gives."""
-
-    statement: str
-    values: Mapping[str, Any]  # but for the lane, its mark, and what is told to others
-    news: Mapping[str, float]
-    answers: Callable[[Sequence[int]], Sequence[Any]]  # of each call, by those numbers
-
-
-Merge: TypeAlias = Callable[[Sequence[Any]], Merged]
-
-
-def notes(news: Mapping[str, float]) -> list[str]:
-    """How all nodes are told that tasks will be ready: the earliest due time of each queue."""
-    return [f"t {due!r} {queue}" for queue, due in news.items()]
-
-
-class Transaction:
-    """What a call may do with the connection."""
-
-    def __init__(self, pipe: Pipe, schema: str, lane: str, mark: int, *, is_heard: bool) -> None:
-        self._pipe = pipe
-        self._schema = schema
-        self._is_heard = is_heard
-        self._lane = lane
-        self._mark = mark
-        self._sealed: Answer | None = None
-        self.notes: list[str] = []  # told to all nodes with the commit
-
-    def tell(self, news: Mapping[str, float]) -> None:
-        """Tasks will be ready: the earliest due time of each queue."""
-        self.notes += notes(news) if self._is_heard else ()
-
-    def tell_changes(self, changes: Sequence[tuple[str, str]]) -> None:
-        """Records were changed; if there is too much to say, that anything may have."""
-        told = [f"r {table} {key}" for table, key in changes]
-        fits = len(told) <= NOTES and all(len(note) <= NOTE for note in told)
-        self.notes += told if fits else ["r  "]
-
-    async def send(self, statement: str, values: Values = ()) -> Answer:
-        """Without waiting for its answer."""
-        self._sealed = None
-        return self._pipe.send(named(statement, self._schema), values)
-
-    async def seal(self) -> None:
-        """Say that this was all, until more is sent: it goes out with the rest."""
-        told, self.notes = self.notes, []
-        self._sealed = self._pipe.send(named(SEAL, self._schema), (self._lane, self._mark, told))
-
-    async def writes(self) -> bool:
-        """Whether it leaves its mark."""
-        if self._sealed is None or self.notes:
-            await self.seal()
-        assert self._sealed is not None
-        ((wrote, _),) = await self._sealed.fetchall()
-        return bool(wrote)
-
-    async def rows(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
-        return await (await self.send(statement, values)).fetchall()
 
 
 class Call(Generic[T]):

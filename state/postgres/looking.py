@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from raptor.state.base import Counts, Query
-from raptor.state.postgres.lane import Transaction
 from raptor.state.postgres.taking import read_body, read_history
+from raptor.state.postgres.transaction import Transaction
 from raptor.state.postgres.wire import INT8, TEXT, Column, Time, at, maybe, reached, seconds
 from raptor.task import State, Task
 

@@ -9,7 +9,7 @@ import msgspec
 
 from raptor.rows import LEASE_S
 from raptor.state.base import Grant, Presence, Right
-from raptor.state.postgres.lane import Transaction
+from raptor.state.postgres.transaction import Transaction
 from raptor.state.postgres.wire import INT8, TEXT, Column, Time, at, reached, seconds
 
 MAKE = (

@@ -13,8 +13,8 @@ import msgspec
 from raptor.errors import BadInput
 from raptor.state.asked import check
 from raptor.state.base import Receipt
-from raptor.state.postgres.lane import Finish, Merged, Transaction
 from raptor.state.postgres.pipe import Answer
+from raptor.state.postgres.transaction import Finish, Merged, Transaction
 from raptor.state.postgres.wire import BYTEA, FLOAT8, INT2, INT4, INT8, TEXT, TIME, Column, Time, at, not_before
 from raptor.task import Task
 

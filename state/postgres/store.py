@@ -33,12 +33,13 @@ from raptor.state.news import LocalWatch, News
 from raptor.state.postgres import looking, nodes, tables
 from raptor.state.postgres.address import Address
 from raptor.state.postgres.durability import NOISE_S, Durability, is_skewed
-from raptor.state.postgres.lane import READER, Call, Finish, Lane, Transaction
+from raptor.state.postgres.lane import READER, Call, Lane
 from raptor.state.postgres.looking import DROP, EARLIEST, QUEUES, SHED, UPCOMING
 from raptor.state.postgres.putting import check_all, earliest, merged, send_keyed
 from raptor.state.postgres.session import Session
 from raptor.state.postgres.taking import send_extend, send_settle, send_take
 from raptor.state.postgres.trail import Trails
+from raptor.state.postgres.transaction import Finish, Transaction
 from raptor.state.postgres.trouble import not_written
 from raptor.state.postgres.wire import INT8, Column, Time, at, reached, seconds
 from raptor.task import Move, Run, Slot, State, Task

@@ -9,7 +9,7 @@ import msgspec
 
 from raptor.errors import RefusedState, StaleLease
 from raptor.state.base import Record, Right
-from raptor.state.postgres.lane import Transaction
+from raptor.state.postgres.transaction import Transaction
 from raptor.state.postgres.wire import INT8, TEXT, TIME, Column, Time, at
 from raptor.task import Run, Slot
 

@@ -10,10 +10,10 @@ import msgspec
 
 from raptor.state.base import Held, Hold, Taken, Want
 from raptor.state.pace import Starts, allowance, started
-from raptor.state.postgres.lane import Finish, Transaction
 from raptor.state.postgres.pipe import Answer
 from raptor.state.postgres.putting import earliest, lock_keys, send_in_order
 from raptor.state.postgres.trail import PRIORITIES, End, Trails, after
+from raptor.state.postgres.transaction import Finish, Transaction
 from raptor.state.postgres.wire import (
     EPOCH,
     INT2,
