@@ -322,11 +322,11 @@ class Cycle:
         held = self._timetable.claims.get(name)
         if held is not None and service.overlap == "queue":
             await self._wait_for_release(name)
-            if name in self._timetable.claims:
-                return None  # broken off
-        elif held is not None and not self._agenda.is_held(name):
+            # Broken off, or looked at anew: whoever had it may have died over it.
+            return None if name in self._timetable.claims else await self._prepare(name)
+        if held is not None and not self._agenda.is_held(name):
             return await self._passed(name, service, "overlap")
-        elif held is not None:
+        if held is not None:
             self._events.emit("service_skipped", service=name, reason=f"claimed by {held.holder}")
             return None
         if self._claiming.is_shared and not await self._claiming.share(name):

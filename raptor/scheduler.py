@@ -16,6 +16,7 @@ from raptor.cycle import Cycle
 from raptor.errors import NotWritten, StaleLease
 from raptor.rows import Definition, line_of
 from raptor.tenure import Tenure
+from raptor.timetable import ELSEWHERE
 from raptor.turn import Lanes, turn
 from raptor.turning import NewCatalogue, Turning
 from raptor.workshop import Workshop
@@ -75,8 +76,10 @@ class Scheduler(Turning):
         """Serve as the only owner among many nodes; False if another has taken over: then what runs was broken off."""
         keeping = self.runtime.create_task(tenure.keep())
         keeping.add_done_callback(self._lose)
+        timetable = self._workshop.timetable
         try:
-            await tenure.durably(self._workshop.timetable.load)
+            await tenure.durably(timetable.load)
+            timetable.release_all(ELSEWHERE)  # what the owner before it had is free with its scheduler
             await self._serve(resources)
             is_lost = keeping.done()
         except (StaleLease, NotWritten) as error:

@@ -109,6 +109,39 @@ async def test_a_service_that_must_not_run_twice_is_skipped_at_the_take_over(man
     assert [(line.name, line.node) for line in many.lines] == [("once", "one"), ("then", "two")]
 
 
+async def test_a_first_run_that_was_broken_off_is_repeated_though_its_right_was_just_seen_elsewhere(
+    many: ManyWorld,
+) -> None:
+    many.service("work", takes=200.0)
+    one = await many.start("one", "work")
+    await many.until(3)  # so that their heartbeats do not meet
+    two = await many.start("two")
+    await many.until(7)
+    one.door.torn = True
+    one.root.kill()  # and nobody says so: its lease ends at 65
+    many.nodes.remove(one)
+    await many.until(64)
+    await two.schedule("main", ["work"])  # which looks who has what
+    await many.until(66)
+    assert [(line.node, line.planned) for line in many.lines] == [("one", 0.0), ("two", 0.0)]
+
+
+async def test_one_that_must_not_run_twice_is_not_run_by_a_scheduler_that_waited_for_its_dead_owner(
+    many: ManyWorld,
+) -> None:
+    many.service("work", takes=100.0, on_crash="skip", overlap="queue")
+    one = await many.start("one", "work")
+    two = await many.boot("two")
+    await two.start("beat", "1h")
+    await two.schedule("beat", ["work"])
+    await many.until(10)
+    await many.crash(one)
+    await many.until(200)
+    assert [line.node for line in many.lines] == ["one"]
+    (slot,) = await many.image.slots("work", since=0, until=1e12)
+    assert (slot.verdict, slot.reason) == ("skipped", "interrupted")
+
+
 async def test_one_that_must_not_run_twice_is_skipped_even_if_its_right_is_held_for_a_while(many: ManyWorld) -> None:
     many.service("once", takes=10.0, on_crash="skip")
     many.service("then")
