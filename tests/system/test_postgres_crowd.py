@@ -18,7 +18,7 @@ from raptor.state.base import Hold, Query, Store, Want
 from raptor.state.opening import open_store
 from raptor.state.postgres.address import read
 from raptor.task import State, Task
-from raptor.testing.conformance.sample import NOW, move, task, taken
+from raptor.testing.conformance.sample import NOW, move, taken, task
 
 TAKERS, TASKS = 10, 1000
 WAITING = b"SELECT 1 FROM pg_locks WHERE NOT granted AND transactionid = pg_current_xact_id()::xid"
