@@ -108,6 +108,12 @@ def reached(now: float) -> float:
     return at if at <= now else rounded(at - 1e-6)
 
 
+def _before(at: float) -> float:
+    """The last whole microsecond before that, where a slot may stand."""
+    last = rounded(at)
+    return last if last < at else rounded(last - 1e-6)
+
+
 def skip(service: Service, timing: Timing, row: ServiceTiming, check: Check, reason: str) -> NotDue:
     """Close every slot up to the check without a run, and plan the next."""
     planned = _pending(row)
@@ -133,10 +139,10 @@ def _found(service: Service, timing: Timing, row: ServiceTiming, check: Check) -
     last, count = timing.latest(planned, check.at) if planned <= check.at else (planned, 1)
     if row.open is None and service.overlap == "skip" and _ran_over(row, planned):
         assert row.last_end is not None
-        behind = timing.latest(planned, min(row.last_end - 1e-6, check.at))
+        behind = timing.latest(planned, min(_before(row.last_end), check.at))
         return _passed_by(service, timing, row, check, behind, "skipped", "overlap")
     if row.open is None and planned < check.up_since:
-        behind = timing.latest(planned, min(check.up_since - 1e-6, check.at))
+        behind = timing.latest(planned, min(_before(check.up_since), check.at))
         if service.missed == "skip":
             return _passed_by(service, timing, row, check, behind, "missed", "node down")
         if service.missed == "all" and count > 1:
@@ -191,12 +197,12 @@ def _coalesced(
 
 def _left_behind(service: Service, timing: Timing, check: Check, planned: float, last: float, count: int) -> list[Slot]:
     """The slots before the one that runs: missed while nobody was there, coalesced afterwards."""
-    before_last = timing.latest(planned, last - 1e-6)[0]
+    before_last = timing.latest(planned, _before(last))[0]
     if planned >= check.up_since:
         return [_range(service, check, planned, before_last, count, "coalesced", "one run for all")]
     if before_last < check.up_since:
         return [_range(service, check, planned, before_last, count, "missed", "node down")]
-    while_down, missed = timing.latest(planned, check.up_since - 1e-6)
+    while_down, missed = timing.latest(planned, _before(check.up_since))
     resumed = rounded(timing.after(slot=while_down, end=while_down, origin=while_down))
     return [
         _range(service, check, planned, while_down, missed, "missed", "node down"),

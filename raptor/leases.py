@@ -24,7 +24,10 @@ PAGE = 500
 
 
 class Leases:
-    """`unwanted` is told of tasks that were cancelled elsewhere, `lost` of those that are somebody else's by now."""
+    """Of what is `running`, and of what has ended until that is written: `recording`, which may wait for a lock.
+
+    `unwanted` is told of tasks that were cancelled elsewhere, `lost` of those that are somebody else's by now.
+    """
 
     def __init__(
         self,
@@ -32,6 +35,7 @@ class Leases:
         clerk: Clerk,
         clock: Clock,
         running: Mapping[int, Assignment],
+        recording: Callable[[], Iterable[Assignment]],
         unwanted: Callable[[Iterable[int]], None],
         lost: Callable[[Iterable[int]], None],
     ) -> None:
@@ -40,6 +44,7 @@ class Leases:
         self._clerk = clerk
         self._clock = clock
         self._running = running
+        self._recording = recording
         self._unwanted = unwanted
         self._lost = lost
         self._changed = asyncio.Event()
@@ -89,7 +94,7 @@ class Leases:
         await first_of(self._clock.sleep(seconds), self._changed.wait(), *left)
 
     async def _renew(self, lease_s: float) -> None:
-        units = set(self._running.values())
+        units = {*self._running.values(), *self._recording()}
         holds = [Hold(task.id, task.fence) for unit in units for task in unit.tasks]
         if holds:
             until = self._clock.now() + lease_s

@@ -53,7 +53,7 @@ class Queue:
         self._clock = clock
         self._horizon = Horizon(clock.now(), names)
         self._clerk = Clerk(workshop, clock, events)
-        self._leases = Leases(workshop, self._clerk, clock, self.running, self.cancel, self._lose)
+        self._leases = Leases(workshop, self._clerk, clock, self.running, self._recording, self.cancel, self._lose)
         self._busy: Counter[str] = Counter()  # units that run, of each queue
         self._suspects = 0  # of them
         self._settling: dict[asyncio.Future[None], list[tuple[Assignment, Result, list[Ended]]]] = {}  # by page
@@ -166,6 +166,10 @@ class Queue:
                 unit.let_go(id, unwanted=True)
             else:  # word of it may come before the answer to the take that gave it to us
                 self._called_off.add(id)
+
+    def _recording(self) -> Iterable[Assignment]:
+        """What has ended, and is not written yet."""
+        return (unit for units in self._settling.values() for unit, *_ in units)
 
     def _lose(self, ids: Iterable[int]) -> None:
         """Somebody else has them by now: what is done here will be refused."""

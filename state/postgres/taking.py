@@ -75,6 +75,8 @@ PACE = "UPDATE raptor.pace SET starts = %s::text::json WHERE queue = %s"
 
 # One look at the primary key for each, in the order given, whatever the planner believes of the table: rows are found
 # from the list, never the list from the rows. The state is an expression, lest the index of all that is taken is read.
+# A row that another changed while this waited for it is locked then, but too new for the statement to see its place:
+# whatever is not found is asked for once more, by a statement that sees it.
 _MINE = (
     "WITH mine AS MATERIALIZED (SELECT held.place, m.* FROM unnest({arrays}) AS m ({columns}) CROSS JOIN LATERAL"
     " (SELECT t.ctid AS place FROM raptor.task AS t WHERE t.id = m.id AND t.fence = m.fence"
@@ -221,21 +223,14 @@ async def send_settle(transaction: Transaction, moves: Sequence[Move], now: floa
     for move in moves:
         first.setdefault((move.id, move.fence), move)
     ordered = [first[hold] for hold in sorted(first)]
-    kept = [move for move in ordered if move.keep]
-    gone = [move for move in ordered if not move.keep]
     await lock_keys(transaction, [move.successor for move in ordered if move.successor is not None])
-    cursors: list[Answer] = []
-    alike = _alike(kept)
-    if alike is not None:
-        cursors.append(await transaction.send(ALIKE, alike))
-    elif kept:
-        cursors.append(await transaction.send(SETTLE, (*_settled(kept), Time(at(now)))))
-    if gone:
-        holds = (Column(INT8, [move.id for move in gone]), Column(INT8, [move.fence for move in gone]))
-        cursors.append(await transaction.send(FORGET, holds))
+    cursors = await _send_moves(transaction, ordered, now)
 
     async def finish() -> frozenset[int]:
         done = {row[0] for cursor in cursors for row in await cursor.fetchall()}
+        if left := [move for move in ordered if move.id not in done]:
+            again = await _send_moves(transaction, left, now)
+            done |= {row[0] for cursor in again for row in await cursor.fetchall()}
         counted = set[int]()
         stale = set[int]()
         repeated: list[Move] = []
@@ -253,6 +248,20 @@ async def send_settle(transaction: Transaction, moves: Sequence[Move], now: floa
         return frozenset(stale)
 
     return finish
+
+
+async def _send_moves(transaction: Transaction, moves: Sequence[Move], now: float) -> list[Answer]:
+    kept = [move for move in moves if move.keep]
+    gone = [move for move in moves if not move.keep]
+    cursors: list[Answer] = []
+    alike = _alike(kept)
+    if alike is not None:
+        cursors.append(await transaction.send(ALIKE, alike))
+    elif kept:
+        cursors.append(await transaction.send(SETTLE, (*_settled(kept), Time(at(now)))))
+    if gone:
+        cursors.append(await transaction.send(FORGET, _columns(gone)))
+    return cursors
 
 
 def _alike(moves: Sequence[Move]) -> tuple[Any, ...] | None:
@@ -310,16 +319,21 @@ def _settled(moves: Sequence[Move]) -> tuple[Any, ...]:
 
 
 async def send_extend(transaction: Transaction, holds: Sequence[Hold], until: float) -> Finish[Held]:
-    ordered = sorted(set(holds))
-    columns = (Column(INT8, [hold.id for hold in ordered]), Column(INT8, [hold.fence for hold in ordered]))
-    cursor = await transaction.send(EXTEND, (*columns, Time(at(until))))
+    ordered, lease = sorted(set(holds)), Time(at(until))
+    cursor = await transaction.send(EXTEND, (*_columns(ordered), lease))
 
     async def finish() -> Held:
-        held = dict(await cursor.fetchall())
+        held: dict[int, bool] = dict(await cursor.fetchall())
+        if left := [hold for hold in ordered if hold.id not in held]:
+            held |= await transaction.rows(EXTEND, (*_columns(left), lease))
         stale = frozenset(hold.id for hold in holds) - held.keys()
         return Held(stale, frozenset(id for id, unwanted in held.items() if unwanted))
 
     return finish
+
+
+def _columns(holds: Sequence[Hold | Move]) -> tuple[Column, Column]:
+    return Column(INT8, [hold.id for hold in holds]), Column(INT8, [hold.fence for hold in holds])
 
 
 def _in_order(rows: list[tuple[Any, ...]], want: Want, owner: str, now: float) -> list[Task]:

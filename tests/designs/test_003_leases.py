@@ -69,6 +69,22 @@ async def test_the_tasks_of_a_dead_worker_lapse_and_another_runs_them(queues: Qu
     assert [one.verdict for task in tasks for one in task.history] == ["retry", "retry"]
 
 
+async def test_the_lease_of_what_has_ended_is_renewed_until_that_is_written(queues: QueueWorld) -> None:
+    """A verdict may have to wait for somebody's lock; done twice is what was not to be."""
+    queues.share()
+    queues.service(takes=10.0)
+    node = await queues.boot(processors=1)
+    await queues.boot(processors=1)  # would take it if it lapsed
+    handle = await node.put("work")
+    await queues.until(1)
+    node.door.refused = {"settle"}
+    await queues.until(300)
+    node.door.refused = set()
+    await queues.until(400)
+    task = await queues.task(handle.id)
+    assert (task.state, task.attempts, len(queues.seen)) == (State.DONE, 0, 1)
+
+
 async def test_a_worker_that_ends_while_a_lapse_is_written_leaves_it_to_be_written(queues: QueueWorld) -> None:
     """Verdicts that are written together share one future: who waits for it no longer must not cancel it."""
     wrong: list[dict[str, Any]] = []

@@ -220,6 +220,29 @@ def test_the_reached_microsecond_is_never_ahead(now: float) -> None:
 # In general
 
 
+JUST_AFTER = NOON + HOUR + 7e-7  # a slot, by less than the microsecond that slots stand on
+
+
+def test_a_run_that_ends_just_after_a_slot_ran_over_one_slot() -> None:
+    row = ran(NOON, last_end=JUST_AFTER)
+    found = decide(service(overlap="skip"), HOURLY, row, check(NOON + HOUR + 1))
+    assert closed(found) == [(NOON + HOUR, NOON + HOUR, 1, "skipped", "overlap")]
+
+
+@pytest.mark.parametrize("missed", ["skip", "once", "all"])
+def test_a_node_that_comes_just_after_a_slot_missed_one_slot(missed: str) -> None:
+    at = check(NOON + 3 * HOUR + 1, up_since=JUST_AFTER)
+    found = due(decide(service(missed=missed), HOURLY, ran(NOON), at))
+    told = closed(found)
+    assert all(count > 0 for _, _, count, _, _ in told)
+    if missed != "all":
+        assert told == [
+            (NOON + HOUR, NOON + HOUR, 1, "missed", "node down"),
+            (NOON + 2 * HOUR, NOON + 2 * HOUR, 1, "coalesced", "one run for all"),
+        ]
+    assert found.planned == (NOON + HOUR if missed == "all" else NOON + 3 * HOUR)
+
+
 @given(
     st.sampled_from(["slot", "end", "grid"]),
     st.floats(0.1, 1e5),
