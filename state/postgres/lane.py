@@ -305,9 +305,11 @@ class Lane:
         """A put, all at once: the answers are in the mark."""
         statement, values, news, doubt.answers = merge([call.given for call in doubt.calls])
         pipe.look()
-        told_to_others = Column(TEXT, [] if self._session.is_alone else notes(news))
-        given = {**values, "lane": self._name, "mark": doubt.mark, "notes": told_to_others}
-        told = pipe.send(named(statement, self._address.schema), given)
+        given = {**values, "lane": self._name, "mark": doubt.mark}
+        tells = not self._session.is_alone
+        if tells:
+            given["notes"] = Column(TEXT, notes(news))
+        told = pipe.send(named(statement(tells), self._address.schema), given)
         pipe.ask_to_commit()
         return told
 

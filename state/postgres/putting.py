@@ -30,12 +30,13 @@ _SQL = {
     TIME: "timestamptz",
 }  # fmt: skip
 
+# The ids are in the mark. If nobody is there to be told, the statement is shorter by that.
 _PUT = (
-    "WITH put AS ({}), m AS (INSERT INTO raptor.mark AS m (lane, mark, seen, told) SELECT %(lane)s::text,"
-    " %(mark)s::bigint, now(), array_agg(id) FROM put ON CONFLICT (lane) DO UPDATE SET mark = excluded.mark,"
-    " seen = excluded.seen, told = excluded.told RETURNING m.told) SELECT told,"
-    " (SELECT count(pg_notify('raptor.news', note)) FROM unnest(%(notes)s::text[]) AS note) FROM m"
+    "WITH put AS ({}) INSERT INTO raptor.mark AS m (lane, mark, seen, told) SELECT %(lane)s::text, %(mark)s::bigint,"
+    " now(), array_agg(id) FROM put ON CONFLICT (lane) DO UPDATE SET mark = excluded.mark, seen = excluded.seen,"
+    " told = excluded.told RETURNING m.told"
 )
+_TELL = ", (SELECT count(pg_notify('raptor.news', note)) FROM unnest(%(notes)s::text[]) AS note)"
 OFFER = (
     "SELECT id, is_new FROM raptor.offer(%s::text, %s::text, %s::text::jsonb, %s::bytea, %s::text, %s::smallint,"
     " %s::timestamptz, %s::timestamptz, %s::integer, %s::text, %s::timestamptz, %s::bigint, %s::float8, %s::float8,"
@@ -91,7 +92,7 @@ def merged(puts: Sequence[tuple[Sequence[Task], float]]) -> Merged:
         ids = iter(sorted(told))  # they grew in the order of the rows
         return [[Receipt(next(ids), True) for _ in put] for put, _ in puts]
 
-    return Merged(_put(statement), values, news, answers)
+    return Merged(lambda tells: _put(statement, tells), values, news, answers)
 
 
 async def send_keyed(
@@ -241,8 +242,8 @@ def _statement(common: tuple[str, ...], apart: tuple[str, ...]) -> str:
 
 
 @lru_cache(maxsize=1000)
-def _put(insert: str) -> str:
-    return _PUT.format(insert)
+def _put(insert: str, tells: bool) -> str:
+    return _PUT.format(insert) + (_TELL if tells else "")
 
 
 def _offer(task: Task, now: float, replace: bool, after: int) -> tuple[Any, ...]:

@@ -25,8 +25,8 @@ SEAL = (
 class Merged(NamedTuple):
     """What several calls were given as one statement, which leaves the mark itself and the numbers that it gives."""
 
-    statement: str
-    values: Mapping[str, Any]  # but for the lane, its mark, and what is told to others
+    statement: Callable[[bool], str]  # with the notes that others are told, or without
+    values: Mapping[str, Any]  # but for those, the lane, and its mark
     news: Mapping[str, float]
     answers: Callable[[Sequence[int]], Sequence[Any]]  # of each call, by those numbers
 
