@@ -133,6 +133,8 @@ class Cycle:
             point("before_timing")
             await self._journal.durably(lambda: self._claiming.save(name, row))
             point("after_timing")
+            if due.slot > self._clock.now():  # tried again after the clock was set back: its row lies ahead only now
+                self._agenda.unclamped = True
             await self._claiming.release(name, run.id)
             self._tell_ended(unit, run, verdict, row)
             closed = (*unit.due.closed, *passed_by(unit.service, unit.timing, run, row, due.planned))

@@ -9,7 +9,7 @@ import pytest
 
 from raptor.rows import Definition, Scheduled, ServiceTiming
 from raptor.service import Overlap
-from raptor.task import Slot, State, Try
+from raptor.task import Run, Slot, State, Try
 from raptor.testing.checker import Bounds, Command, Declared, Dump, Fault, History, Kept, Life, Line, check
 from raptor.testing.checker.history import What
 from tests.checker.test_tasks import CANCEL, FAILURE, KILLED, LINES, REPEATED, SOUND, TASKS, line
@@ -273,6 +273,35 @@ def with_step(at: float) -> History:
     )
 
 
+def with_slot_again(wall: float) -> History:
+    """A slot of 600 failed, was tried again with the clock set back by two minutes, and runs when that shows `wall`."""
+
+    def ran(run: str, planned: float, at: float, by: float, what: What = "end", attempt: int = 1) -> list[Line]:
+        line = Line(
+            what="start", run=run, service="s", scheduler="main", attempt=attempt, planned=planned, at=at, wall=at + by
+        )
+        return [line, replace(line, what=what, at=at + 0.1, wall=at + by + 0.1)]
+
+    listed = Definition(name="main", services=(Scheduled(name="s"),), should_run=True)
+    failed = Run(id="a", service="s", scheduler="main", planned=600.0, attempt=1, start=600.0, end=600.1)
+    done = Slot(service="s", planned=600.0, last=600.0, verdict="done", scheduler="main", run="b", recorded=483.1)
+    slots = (done, replace(done, planned=540.0, last=540.0, run="c", recorded=540.1))
+    return History(
+        services=(Declared(name="s", cron="* * * * *", timezone="UTC"),),
+        lives=(Life(life=0, at=599.0),),
+        faults=(Fault(what="step", at=602.0, by=-120.0),),
+        commands=(Command(what="define", at=599.0, acked=599.0, definition=listed),),
+        lines=(
+            *ran("a", 600.0, 600.0, 0.0, "fail"),
+            *ran("b", 600.0, 603.0, -120.0, attempt=2),
+            *ran("c", 540.0, 660.0, -120.0),
+            *ran("d", 600.0, wall + 120.0, -120.0),
+        ),
+        dump=Dump(at=721.0, slots=slots, runs=(failed,)),
+        bounds=Bounds(recover_s=1.0),
+    )
+
+
 @pytest.mark.parametrize(
     ("sound", "bad", "told"),
     [
@@ -292,6 +321,7 @@ def with_step(at: float) -> History:
             "comes 3633.0, and should between 3630.0 and 3631.0",
         ),
         (with_step(70.0), with_step(72.0), "comes 31.0, and should between 30.0 and 30.0"),
+        (with_slot_again(600.0), with_slot_again(599.9), "run d, after a success that is recorded"),
         (with_unmoved_row(21.5), with_unmoved_row(20.5), "20.0 is planned, and 20.0 to 20.0 was skipped"),
         (with_unmoved_row(21.5), with_unmoved_row(21.5, paused=False), "20.0 is planned, and 20.0 to 20.0 was skipped"),
         (
@@ -330,6 +360,7 @@ def with_step(at: float) -> History:
         "its life was killed before its next slot was planned, by a clock that was set",
         "it lost the store before its next slot was planned, by a clock that was set",
         "the clock was set before the line was written, in the cycle of its check",
+        "it comes again by a clock that was set back before it was tried again",
         "its life was killed between the line and the row",
         "nobody has looked since",
         "it lost the store between the line and the row",

@@ -296,6 +296,18 @@ def test_a_calendar_service_runs_once_for_a_slot_though_the_clock_goes_over_it_t
     world.clock.run(main)
 
 
+@pytest.mark.parametrize("interval", ["10m", "auto"])
+async def test_a_slot_that_is_tried_again_after_the_clock_was_set_back_freezes_nothing(
+    world: World, interval: str
+) -> None:
+    world.service("a", cron="0 * * * *", timezone="UTC", fails=lambda n: n == 0)
+    await world.start(interval=interval)
+    await world.clock.sleep(0.5)  # it has failed
+    world.clock.step(-365 * DAY)
+    await world.clock.sleep(5 * HOUR)
+    assert [line.attempt for line in world.lines] == [1, 2, 1, 1, 1, 1]
+
+
 async def test_a_clock_set_forward_over_a_calendar_slot_runs_it_once(world: World) -> None:
     world.service("a", cron="0 12 * * *", timezone="UTC")
     await world.start(interval="auto")

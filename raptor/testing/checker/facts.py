@@ -215,6 +215,11 @@ class Facts:
         """How often the wall clock had been set: a slot of another epoch is another slot."""
         return bisect_right(self._steps, at)
 
+    def epoch_of(self, line: Line) -> int:
+        """That in which its slot had come: what a clock that was set back has yet to show again came before that."""
+        shown = [*(before for before, _ in self._jumps[: self.epoch(line.at)]), line.shown]
+        return max((epoch for epoch, last in enumerate(shown) if last >= line.planned), default=len(shown) - 1)
+
     def is_touched(self, since: float, until: float) -> bool:
         """Whether the wall clock was set from, to or over a time within these, by the wall clock."""
         return any(min(jump) <= until and max(jump) >= since for jump in self._jumps)

@@ -26,7 +26,7 @@ def judge_slots(facts: Facts, plans: Plans) -> Iterator[Violation]:
             if not facts.has_come(run.start) and not is_moved:
                 early_s = run.start.planned - run.start.shown
                 yield Violation("early", name, f"run {run.start.run} began {early_s} s before its slot")
-            of_slot[run.start.planned, facts.epoch(run.start.at)].append(run)
+            of_slot[run.start.planned, facts.epoch_of(run.start)].append(run)
         # Of a node that stood still, what it begins when it wakes is for a slot that others have passed.
         in_time = ([run for run in tries if not facts.is_belated(run)] for tries in of_slot.values())
         yield from _too_soon(facts, plans, name, [tries[0] for tries in in_time if tries])
@@ -176,7 +176,7 @@ def _after_images(facts: Facts) -> Iterator[Violation]:
 
 
 def _slot(facts: Facts, run: Execution) -> tuple[object, ...]:
-    return run.start.service, run.start.scheduler, run.start.planned, facts.epoch(run.start.at)
+    return run.start.service, run.start.scheduler, run.start.planned, facts.epoch_of(run.start)
 
 
 def _excess(facts: Facts) -> Iterator[Violation]:
@@ -185,7 +185,7 @@ def _excess(facts: Facts) -> Iterator[Violation]:
         last: dict[tuple[str, float, int], Execution] = {}
         repeated = 0
         for run in runs:
-            key = run.start.service, run.start.planned, facts.epoch(run.start.at)
+            key = run.start.service, run.start.planned, facts.epoch_of(run.start)
             before = last.get(key)
             repeated += before is not None and before.what not in ("fail", "cut") and not facts.is_broken_off(
                 before, run.start.at
