@@ -96,8 +96,8 @@ class Drive:
             return
 
     async def _begin(self, one: Living, name: str, interval: str | None, services: tuple[str, ...]) -> None:
-        """What its operator asks of a node that was started."""
-        while one.ended is None:
+        """What its operator asks of a node that was started, for as long as it is there."""
+        while one.ended is None and one.root.alive:
             try:
                 async with self._defining:
                     await self._start(one, name, interval, services)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -16,8 +17,9 @@ from tests.simulation.campaign import Batch, Campaign, singles, strikes
 from tests.simulation.case import Case
 from tests.simulation.crew import Crew
 from tests.simulation.drive import Drive
+from tests.simulation.lives import Living
 from tests.simulation.loop import ManyLoop, Process
-from tests.simulation.plan import Strike
+from tests.simulation.plan import Plan, Strike
 
 ROOT = Path(__file__).parents[2]
 STEPS = {"shared": 4, "common_shared": 6}  # of a long one every so many points; the long form takes all
@@ -90,12 +92,29 @@ def test_a_violation_names_the_line_that_replays_it() -> None:
     assert _elsewhere(case, "0") == case.run().trace
 
 
+def test_a_node_that_ends_while_its_schedulers_are_started_is_started_again() -> None:
+    drive = Breaking(0, scenario.small("cycles"), Plan(random.Random(0)))
+    drive.world.run(drive.main)
+    assert drive.world.violations == []
+    assert [one.root.alive for one in drive.world.lives] == [False, True]
+
+
 def test_a_short_freeze_does_not_end_a_longer_one() -> None:
     loop, process = ManyLoop(0), Process("n0")
     loop.hold(process, 10.0)
     loop.hold(process, 1.0)
     loop.close()
     assert process.still_until == 10.0
+
+
+class Breaking(Drive):
+    """The files of the first node break as its schedulers are started, and it ends of that."""
+
+    async def _start(self, one: Living, name: str, interval: str | None, services: tuple[str, ...]) -> None:
+        if one.number == 1:
+            one.door.broken = True
+            one.root.kill()
+        await super()._start(one, name, interval, services)
 
 
 def _all(campaign: Campaign, batches: Iterable[Batch]) -> None:
