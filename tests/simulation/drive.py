@@ -96,8 +96,8 @@ class Drive:
             return
 
     async def _begin(self, one: Living, name: str, interval: str | None, services: tuple[str, ...]) -> None:
-        """What its operator asks of a node that was started."""
-        while one.ended is None:
+        """What its operator asks of a node that was started, for as long as it is there."""
+        while one.ended is None and one.root.alive:
             try:
                 async with self._defining:
                     await self._start(one, name, interval, services)
@@ -107,7 +107,7 @@ class Drive:
 
     async def _start(self, one: Living, name: str, interval: str | None, services: tuple[str, ...]) -> None:
         is_new = name not in self._defined
-        if not is_new and not (self._waits(one) and self._wanted[name]):
+        if not is_new and not (self._waits(name) and self._wanted[name]):
             return  # on files it comes back by itself after a crash, and what somebody stopped stays so
         with suppress(AlreadyRunning):
             await self._define(one, [name], lambda: one.start(name, interval if is_new else None))
@@ -115,9 +115,9 @@ class Drive:
             await self._define(one, [name], lambda: one.schedule(name, services))
             self._defined.add(name)
 
-    def _waits(self, one: Living) -> bool:
-        """Whether the schedulers of a node wait to be started: after an orderly stop, and among many nodes always."""
-        return self.world.shared or (one.before is not None and one.before.stopping is not None)
+    def _waits(self, name: str) -> bool:
+        """Whether a scheduler waits to be started: since an orderly stop, and among many nodes always."""
+        return self.world.shared or not self._definitions[name].should_run
 
     async def _define(self, one: Living, names: Iterable[str], work: Any) -> None:
         """A command that changes schedulers: acknowledged, or of an unknown fate."""

@@ -111,11 +111,10 @@ def calm_janitor(sweep_s: float) -> type[CalmJanitor]:
 class Living(Node):
     """A life of the node at a place; `number` is no other life's."""
 
-    def __init__(self, world: World, place: str, number: int, before: Living | None) -> None:
+    def __init__(self, world: World, place: str, number: int) -> None:
         self.world = world
         self.place = place
         self.number = number
-        self.before = before  # at the same place
         self.pid = world.new_pid()
         self.process = Process(f"{place}#{number}", number)
         self.began = world.loop.now_s

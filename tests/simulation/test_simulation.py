@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -16,8 +18,10 @@ from tests.simulation.campaign import Batch, Campaign, singles, strikes
 from tests.simulation.case import Case
 from tests.simulation.crew import Crew
 from tests.simulation.drive import Drive
+from tests.simulation.lives import Living
 from tests.simulation.loop import ManyLoop, Process
-from tests.simulation.plan import Strike
+from tests.simulation.plan import Plan, Strike
+from tests.simulation.scenario import Scenario
 
 ROOT = Path(__file__).parents[2]
 STEPS = {"shared": 4, "common_shared": 6}  # of a long one every so many points; the long form takes all
@@ -90,12 +94,52 @@ def test_a_violation_names_the_line_that_replays_it() -> None:
     assert _elsewhere(case, "0") == case.run().trace
 
 
+def test_a_node_that_ends_while_its_schedulers_are_started_is_started_again() -> None:
+    drive = Breaking(0, scenario.small("cycles"), Plan(random.Random(0)))
+    drive.world.run(drive.main)
+    assert drive.world.violations == []
+    assert [one.root.alive for one in drive.world.lives] == [False, True]
+
+
+def test_schedulers_that_were_stopped_with_their_node_are_started_though_its_next_start_failed() -> None:
+    drive = Breaking(0, scenario.small("cycles"), Plan(random.Random(0)), breaks=2)
+    drive.world.run(drive.stopped_once)
+    assert drive.world.violations == []
+    assert len(drive.world.lives) == 3
+    definitions = drive.world.history().dump.definitions
+    assert {name: definition.should_run for name, definition in definitions.items()} == {"main": True, "beat": True}
+
+
 def test_a_short_freeze_does_not_end_a_longer_one() -> None:
     loop, process = ManyLoop(0), Process("n0")
     loop.hold(process, 10.0)
     loop.hold(process, 1.0)
     loop.close()
     assert process.still_until == 10.0
+
+
+class Breaking(Drive):
+    """The files of one life of the node break as its schedulers are started, and it ends of that."""
+
+    def __init__(self, seed: int, scenario: Scenario, plan: Plan, *, breaks: int = 1) -> None:
+        super().__init__(seed, scenario, plan)
+        self._breaks = breaks
+
+    async def stopped_once(self) -> None:
+        """The first life is stopped in order."""
+        stopping = self.world.loop.create_task(self._stop_first())
+        await self.main()
+        await stopping
+
+    async def _stop_first(self) -> None:
+        await asyncio.sleep(2.0)
+        await self._stop(self.world.lives[0])
+
+    async def _start(self, one: Living, name: str, interval: str | None, services: tuple[str, ...]) -> None:
+        if one.number == self._breaks:
+            one.door.broken = True
+            one.root.kill()
+        await super()._start(one, name, interval, services)
 
 
 def _all(campaign: Campaign, batches: Iterable[Batch]) -> None:

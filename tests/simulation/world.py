@@ -49,7 +49,6 @@ class World:
         self._shown_tasks: set[int] = set()  # by images
         self._shown_runs: set[str] = set()
         self._living: dict[Process, Living] = {}
-        self._latest: dict[str, Living] = {}  # by place
         self._pids = count(1)
         self._hash = hashlib.blake2b(digest_size=8)
 
@@ -133,7 +132,7 @@ class World:
         return [one for one in self.alive if one.is_up]
 
     def born(self, place: str) -> Living:
-        one = self._latest[place] = Living(self, place, len(self.lives) + 1, self._latest.get(place))
+        one = Living(self, place, len(self.lives) + 1)
         self.lives.append(one)
         self.alive.append(one)
         self._living[one.process] = one
