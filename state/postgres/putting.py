@@ -85,14 +85,17 @@ async def lock_keys(transaction: Transaction, tasks: Sequence[Task]) -> None:
 def merged(puts: Sequence[tuple[Sequence[Task], float]]) -> Merged:
     """Tasks without keys, of several puts at once."""
     tasks = [task for put, _ in puts for task in put]
-    statement, values = _insert(tasks, [now for put, now in puts for _ in put])
+    insert, values = _insert(tasks, [now for put, now in puts for _ in put])
     news = earliest((task.queue, task.due) for task in tasks)
+
+    def statement(tells: bool) -> str:
+        return _put(insert, tells)
 
     def answers(told: Sequence[int]) -> list[list[Receipt]]:
         ids = iter(sorted(told))  # they grew in the order of the rows
         return [[Receipt(next(ids), True) for _ in put] for put, _ in puts]
 
-    return Merged(lambda tells: _put(statement, tells), values, news, answers)
+    return Merged(statement, values, news, answers)
 
 
 async def send_keyed(
