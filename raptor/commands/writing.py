@@ -13,6 +13,7 @@ from raptor.payload import form_of
 from raptor.rows import Definition, Scheduled, ServiceTiming
 from raptor.scheduler import Redefine
 from raptor.site import Site
+from raptor.timetable import Claim
 from raptor.timing import Every, Timing, check_name, parse_schedule
 
 
@@ -182,12 +183,18 @@ async def _pass_paused(site: Site, definition: Definition, entry: Scheduled) -> 
         return
     if site.claim(entry.name) is not None:
         return  # it runs for one of them; what came meanwhile is seen at the next check
-    now = site.clock.now()
+    now, timetable = site.clock.now(), site.workshop.timetable
     check = Check(scheduler=definition.name, at=now, now=now, up_since=now)
     found = skip(service, timing, row, check, "paused")
     if found.row is not None:
-        await site.workshop.timetable.store.record(found.closed, ())
-        await site.workshop.timetable.save(entry.name, found.row)
+        # Another scheduler that has it on its list must not begin what is just being closed.
+        mine = Claim(definition.name, f"resume of {entry.name}", now)
+        timetable.claim(entry.name, mine)
+        try:
+            await timetable.store.record(found.closed, ())
+            await timetable.save(entry.name, found.row)
+        finally:
+            timetable.release(entry.name, mine.run)
 
 
 async def reset(site: Site, service: str | None = None, scheduler: str | None = None) -> Answer:

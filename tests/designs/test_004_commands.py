@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from raptor.commands import COMMANDS, exit_code
 from raptor.errors import AlreadyRunning, BadInput, NoSuchName, NotRunning
 from raptor.glance import finish
 from raptor.supervisor import Supervisor
+from raptor.task import Run, Slot
 from tests.designs.world import DAY, HOUR, MINUTE, TEN, World
 
 # schedule
@@ -291,6 +293,27 @@ async def test_a_service_that_is_paused_while_it_waits_in_a_cycle_is_skipped(wor
     await world.until(20)
     assert world.order == ["a"]
     assert await world.verdicts("b") == [(0, "skipped", "paused", 1)]
+
+
+async def test_nobody_begins_a_service_whose_slots_a_resume_is_closing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.service("a", every_s=HOUR)
+    await world.start(interval="auto")
+    await world.until(1)
+    await world.node.pause("main")
+    await world.until(1.5 * HOUR)
+    timetable, held = world.node.site.workshop.timetable, list[bool]()
+    record = timetable.store.record
+
+    async def noting(slots: Iterable[Slot], runs: Iterable[Run]) -> None:
+        held.append("a" in timetable.claims)
+        await record(slots, runs)
+
+    monkeypatch.setattr(timetable.store, "record", noting)
+    await world.node.resume("main")
+    assert held == [True]
+    assert not timetable.claims
 
 
 @pytest.mark.parametrize("name", ["main", "a"])
