@@ -27,7 +27,7 @@ POLL_S = 1.0
 EMPTY = 60  # polls that find nothing, before deep sleep
 PROOF_S = 10.0  # between two proofs that the connection is alive
 FIRST_S, LONGEST_S = 0.1, 5.0  # between two tries to connect
-QUIET_S = 60.0  # whoever was seen since may listen
+SEEN_S = 60.0  # whoever was seen since may listen
 LOCK_OWNER = "SELECT pg_try_advisory_lock(raptor.lock_of('owner', %s))"
 UNLOCK_OWNER = "SELECT pg_advisory_unlock(raptor.lock_of('owner', %s))"
 ANNOUNCE = "SELECT pg_notify('raptor.news', 'n')"
@@ -97,10 +97,10 @@ class Session:
         """
         connection, began, came = await self._connected(), self._clock.monotonic(), self._came
         rows = await self._execute(connection, statement, values)
-        if began - self._announced > QUIET_S / 2:
+        if began - self._announced > SEEN_S / 2:
             await self._execute(connection, ANNOUNCE, ())
         self._announced = began
-        is_there = any(who != owner and now - seconds(seen) <= QUIET_S for who, seen, *_ in rows)
+        is_there = any(who != owner and now - seconds(seen) <= SEEN_S for who, seen, *_ in rows)
         self.is_alone = not is_there and came == self._came
         return rows
 

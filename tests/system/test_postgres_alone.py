@@ -14,7 +14,7 @@ from raptor.clock import Clock
 from raptor.state.base import Presence
 from raptor.state.opening import open_store
 from raptor.state.postgres.address import read
-from raptor.state.postgres.session import QUIET_S
+from raptor.state.postgres.session import SEEN_S
 from raptor.state.postgres.store import PostgresStore
 from raptor.testing.conformance.sample import NOW, task
 
@@ -87,9 +87,9 @@ async def test_one_that_comes_is_told_from_then_on(pg_address: str, system_clock
 
 async def test_one_that_was_not_seen_for_long_counts_no_more(pg_address: str, system_clock: Clock) -> None:
     async with shown(pg_address, system_clock, "a") as first, shown(pg_address, system_clock, "b"):
-        await first.appear(node("a"), now=NOW + QUIET_S)
+        await first.appear(node("a"), now=NOW + SEEN_S)
         assert not first.session.is_alone
-        await first.appear(node("a"), now=NOW + QUIET_S + 0.001)
+        await first.appear(node("a"), now=NOW + SEEN_S + 0.001)
         assert first.session.is_alone
 
 
