@@ -15,12 +15,14 @@ from raptor.cli import door
 from raptor.cli.session import Session, talk
 from raptor.client import Refused, Unanswered, ask, is_listening
 from raptor.errors import NotRunning
+from raptor.state.lock import is_alive
 
 if TYPE_CHECKING:
     from raptor.cli.chronicle import Record, Tail
 
 PATIENCE_S = 10.0  # for a node that is just beginning, or ending
 PAUSE_S = 0.05
+LOOK_S = 0.2  # between two looks at what a node tells
 
 
 def begin(
@@ -167,9 +169,13 @@ def follow(
     narrator = Narrator(session.zone, ansi if session.colour else no_paint)
     narrator.several = several
     as_json = session.config.log.format == "json"
+    patience = int(PATIENCE_S / LOOK_S)
     try:
         while True:
-            code = over()  # before the last lines are read
+            code, silent = over(), not is_listening(home)  # before the last lines are read
+            # It closes its door first, and says that it has stopped as the last thing it does.
+            gone = silent and (pid is None or not is_alive(pid) or patience <= 0)
+            patience -= silent
             for line in tail.lines():
                 record = decode(line)
                 if record is None or not wants(record):
@@ -182,10 +188,10 @@ def follow(
                     print(shown, flush=True)
             if code is not None:
                 return code
-            if not is_listening(home):
+            if gone:
                 talk(f"the node (pid {pid}) has ended: {again}")
                 return 1
-            time.sleep(0.2)
+            time.sleep(LOOK_S)
     except KeyboardInterrupt:
         talk(f"\ndetached: {bye}")
         return 0

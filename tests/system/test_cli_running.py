@@ -116,8 +116,8 @@ def test_a_follower_ends_with_the_node(project: Project) -> None:
     follower.wait_for("started night on the node")
     assert project.run("stop").returncode == 0
     assert node.end() == 0
-    follower.wait_for(f"the node (pid {node.pid}) has")
-    follower.end()
+    follower.wait_for(f"the node (pid {node.pid}) has stopped")
+    assert follower.end() == 0
 
 
 def test_ctrl_c_lets_the_current_service_finish(project: Project) -> None:
