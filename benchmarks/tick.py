@@ -23,6 +23,7 @@ from raptor.clock import VirtualClock
 from raptor.cycle import Cycle
 from raptor.events import Event, Events
 from raptor.rows import Definition, Scheduled, ServiceTiming
+from raptor.source import Room
 from raptor.state.memory import MemoryStore
 from raptor.timetable import Timetable
 
@@ -59,7 +60,7 @@ async def tick(count: int, checks: int, clock: VirtualClock) -> dict[str, list[f
 
     events.subscribe(checked, "checked")
     gc.freeze()
-    taking = asyncio.ensure_future(cycle.take(1))
+    taking = asyncio.ensure_future(cycle.take(Room(1)))
     await done.wait()
     for one in (first, cycle):
         one.stop()

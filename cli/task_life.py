@@ -21,6 +21,7 @@ TRIES = {
     "missed": "✗ too late",
     "skipped": "○ cancelled",
     "taken": "▶ running",
+    "repeated": "↻ its next was put",
 }
 LARGEST = 2000  # characters of data and output
 
@@ -96,6 +97,8 @@ def _limits(task: Answer) -> str:
 
 def _tries(task: Answer, now: float, zone: Any) -> Iterator[str]:
     for past in task["history"]:
+        if past["verdict"] == "repeated" and past["end"] == task["ended"]:
+            continue  # its children say so
         yield _try(past["start"], past["end"], past["verdict"], past["info"], now, zone)
     verdict = {"taken": "taken", "done": "done", "dead": "failed", "cancelled": "skipped"}.get(task["state"])
     if verdict is not None and task["started"] is not None:
@@ -105,6 +108,8 @@ def _tries(task: Answer, now: float, zone: Any) -> Iterator[str]:
 
 
 def _try(start: float | None, end: float | None, verdict: str, info: str, now: float, zone: Any) -> str:
+    if verdict == "repeated":
+        return f"{when(end, now, zone)}  {TRIES[verdict]}"
     began = "not started" if start is None else when(start, now, zone)
     spent = "" if start is None else f" for {rough(now - start)}" if end is None else f" in {took(end - start)}"
     return f"{began}  {TRIES.get(verdict, verdict)}{spent}" + (f": {plain(info)}" if info else "")

@@ -6,20 +6,15 @@ import asyncio
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import msgspec
-
 from raptor.assignment import Assignment
 from raptor.clock import Clock
 from raptor.durably import Durably
 from raptor.errors import NotWritten
 from raptor.events import Events
 from raptor.faults import point
-from raptor.settlement import move
-from raptor.state.base import Query
+from raptor.settlement import LAPSED, move
 from raptor.task import Ended, Move, Outcome, Result, Run, Task
 from raptor.workshop import Workshop
-
-CHILDREN = 1000  # of a task that repeats: the newest, among which its successor is looked for
 
 
 class Page(NamedTuple):
@@ -66,15 +61,6 @@ class Clerk:
         """Wait until what could not be recorded is: whoever takes more before that has more than the lanes hold."""
         while self._late:
             await asyncio.wait(self._late)
-
-    async def once_repeated(self, task: Task) -> Task:
-        """One that was revived has its next already: it repeats no more, whatever becomes of it."""
-        if task.timing is None or task.previous is None:  # it has not come back
-            return task
-        query = Query(parent=task.id, service=task.service, newest=True, limit=CHILDREN)
-        children = await self.durably(lambda: self._store.find(query))
-        repeated = any(child.timing == task.timing for child in children)
-        return msgspec.structs.replace(task, timing=None) if repeated else task
 
     def tell_started(self, units: Iterable[Assignment]) -> None:
         if self._events.heard("task_started"):
@@ -127,7 +113,7 @@ class Clerk:
         point("after_settle")
         self._tell(ended, moves, stale)
         recorded.set_result(None)
-        refused = [entry[0] for entry in ended if entry[0].id in stale] if stale else []
+        refused = [task for task, result, *_ in ended if task.id in stale and result is not LAPSED] if stale else []
         if refused:
             lines = [self._line(task) for task in refused]
             await self.durably(lambda: self._store.record((), lines))
@@ -138,7 +124,8 @@ class Clerk:
             return
         for (task, result, verdict, _), change in zip(page, moves, strict=True):
             if task.id in stale:
-                self._events.emit("result_refused", task=task, result=result)
+                if result is not LAPSED:  # another node has brought it back: no work of this one
+                    self._events.emit("result_refused", task=task, result=result)
             elif heard:
                 self._events.emit(
                     "task_ended", id=task.id, state=change.state, task=task, result=result, verdict=verdict, move=change

@@ -14,9 +14,9 @@ from raptor.company import Company
 from raptor.errors import NotWritten
 from raptor.rows import LEASE_S
 from raptor.runners.family import sweep_after_crash
-from raptor.settlement import CANCELLED, LAPSED, lapsed
+from raptor.settlement import CANCELLED, LAPSED, lapsed, once_repeated
 from raptor.state.base import Hold, Query
-from raptor.task import Skipped, State, Task, Verdict
+from raptor.task import Dead, Ended, Skipped, State, Task, Verdict
 from raptor.workshop import Workshop
 
 BEAT = 3  # a lease is renewed when a third of it has passed
@@ -155,10 +155,15 @@ class Leases:
     async def _bring_back(self, orphans: list[Task]) -> None:
         if orphans:
             await self._clock.offload(_end_leftovers, orphans)
-            lost = [await self._clerk.once_repeated(task) for task in orphans]
             now = self._clock.now()
-            written = self._clerk.enter((task, LAPSED, self._verdict(task, now), True) for task in lost)
+            lost = map(once_repeated, orphans)
+            written = self._clerk.enter(self._ended(task, now) for task in lost)
             await asyncio.shield(written)  # others may wait for it, whatever becomes of us
+
+    def _ended(self, task: Task, now: float) -> Ended:
+        if task.reason:  # damaged: what its row says of its runs is not to be believed
+            return task, msgspec.structs.replace(LAPSED, info=f"the row is {task.reason}"), Dead("bad payload"), False
+        return task, LAPSED, self._verdict(task, now), True
 
     def _verdict(self, task: Task, now: float) -> Verdict:
         if task.unwanted:

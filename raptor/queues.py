@@ -28,7 +28,8 @@ from raptor.rows import Line
 from raptor.runners import Desk
 from raptor.runners.functions import name_of
 from raptor.service import Service
-from raptor.settlement import CANCELLED, is_late, plan_of
+from raptor.settlement import CANCELLED, is_late, once_repeated, plan_of
+from raptor.source import Room
 from raptor.state.base import Bell, Taken, Want
 from raptor.tally import Tally, Turn
 from raptor.task import Again, Dead, Ended, Outcome, Result, Skipped, Task, Verdict
@@ -75,18 +76,20 @@ class Queue:
 
     # Source
 
-    async def take(self, room: int) -> list[Assignment]:
+    async def take(self, room: Room) -> list[Assignment] | None:
         while not self._stopping:
             self._wake.clear()
             self._check()
             now = self._clock.now()
             self._horizon.advance(now)
-            wants = self._wants(room)
+            wants = self._wants(room.units)
             if not wants:
                 await self._sleep()
             elif units := await self._take(wants, room):
                 return units
-        return []
+            if room.sure is not None:  # by now it is another
+                return []
+        return None
 
     def settle(self, unit: Assignment, result: Result, verdict: Verdict) -> asyncio.Future[None]:
         each: list[Ended] = []
@@ -199,36 +202,49 @@ class Queue:
         """How many more units it may fill."""
         return 1_000_000 if line.processors is None else line.processors - self._busy[line.name]
 
-    async def _take(self, wants: Sequence[Want], room: int) -> list[Assignment]:
+    async def _take(self, wants: Sequence[Want], room: Room) -> list[Assignment]:
         horizon = self._horizon
         # Before the question: whatever is put meanwhile makes it hot again.
         horizon.hot.difference_update(want.queue for want in wants if not want.suspects)
         horizon.doubtful.difference_update(want.queue for want in wants if want.suspects)
         self._called_off.clear()
-        await self._clerk.handed_in()
+        sure = None if room.sure is None else asyncio.ensure_future(self._is_sure(room.sure))
+        if sure is None:
+            await self._clerk.handed_in()
         point("before_take")
-        taken, now = await self._clerk.durably(lambda: self._ask_for(wants))
+        try:
+            taken, now = await self._clerk.durably(lambda: self._ask_for(wants, sure))
+        finally:
+            if sure is not None:
+                sure.cancel()
         point("after_take")
         self._workshop.held.update([task.id for task in taken.tasks])
         counts = Counter(map(QUEUE, taken.tasks))
+        in_vain = sure is not None and not taken.tasks  # there may be some all the same
         for want in wants:
             if want.queue in taken.spent:
                 horizon.wait(want.queue, taken.spent[want.queue])
-            elif counts[want.queue] >= want.room:
+            elif counts[want.queue] >= want.room or in_vain:
                 (horizon.doubtful if want.suspects else horizon.hot).add(want.queue)
         horizon.doubtful |= taken.suspects
         horizon.served(counts)
         try:
-            return await self._assign(taken.tasks, room, now)
+            return await self._assign(taken.tasks, room.units, now)
         except BaseException:
             self._workshop.held.difference_update(task.id for task in taken.tasks)  # to be taken back
             raise
 
-    async def _ask_for(self, wants: Sequence[Want]) -> tuple[Taken, float]:
+    async def _is_sure(self, sure: asyncio.Future[bool]) -> bool:
+        """What has ended is handed in by then: what is taken for the room that it leaves shares its commit."""
+        is_sure = await asyncio.shield(sure)
+        await self._clerk.handed_in()
+        return is_sure
+
+    async def _ask_for(self, wants: Sequence[Want], sure: asyncio.Future[bool] | None) -> tuple[Taken, float]:
         """What the store gives, and when: after an outage that is another time, and the lease begins then."""
         await self._clerk.caught_up()
         now = self._clock.now()
-        return await self._store.take(wants, owner=self._workshop.owner, now=now), now
+        return await self._store.take(wants, owner=self._workshop.owner, now=now, sure=sure), now
 
     async def _assign(self, tasks: Sequence[Task], room: int, now: float) -> list[Assignment]:
         """Units of them; what can never run ends here, alone."""
@@ -237,8 +253,7 @@ class Queue:
         batches: dict[tuple[object, ...], list[tuple[Task, Any]]] = {}
         ended: list[Ended] = []
         for task in tasks:
-            if task.timing is not None:
-                task = await self._clerk.once_repeated(task)
+            task = once_repeated(task)
             service = catalogue.get(task.service)
             fate, value = _look(task, service, now)
             if fate is not None:

@@ -43,6 +43,8 @@ REASON = 200
 LAST = 1e11  # seconds: a time that is no mistake
 
 CANCELLED = "cancelled"
+REPEATED = "repeated"
+"""A line in the life of a task: it ended, and its next was put."""
 LAPSED = Result(outcome=Outcome.INTERRUPTED, info="its lease lapsed: whoever ran it is gone, or hangs")
 
 
@@ -94,16 +96,21 @@ def move(task: Task, verdict: Verdict, result: Result, now: float, *, keep_done:
     tag = VERDICTS[type(verdict)]
     state = ENDS[tag]
     if state is DONE_STATE:
+        successor = None if task.timing is None else _next(task, task.timing, now)
         return Move(
             id=task.id, fence=task.fence, queue=task.queue, state=state, attempts=task.attempts,
             previous=task.previous, started=task.started, ended=now, output=_output(result.value),
-            history=task.history, keep=keep_done,
-            successor=None if task.timing is None else _next(task, task.timing, now),
+            history=task.history if successor is None else _lived(task, Try(start=None, end=now, verdict=REPEATED)),
+            keep=keep_done, successor=successor,
         )  # fmt: skip
     over = state is READY_STATE or verdict == Skipped(CANCELLED)
     repeat = None if over else task.timing
     failed = ran and tag in ("retry", "failed") and not result.died and result is not LAPSED
     came_back = state is READY_STATE
+    successor = None if repeat is None else _next(task, repeat, now)
+    history = _remembered(task, tag, result, now) if came_back and ran else task.history
+    if successor is not None:
+        history = _lived(task, Try(start=None, end=now, verdict=REPEATED))
     error = _plain(result.error or result.info)[:ERROR] or None
     return Move(
         id=task.id,
@@ -119,8 +126,8 @@ def move(task: Task, verdict: Verdict, result: Result, now: float, *, keep_done:
         reason="" if isinstance(verdict, Done | Retry | Again) else _plain(verdict.reason)[:REASON],
         deaths=0 if failed else task.deaths + result.died,
         suspect=result is LAPSED or result.died or (task.suspect and not failed),
-        history=_remembered(task, tag, result, now) if came_back and ran else task.history,
-        successor=None if repeat is None else _next(task, repeat, now),
+        history=history,
+        successor=successor,
     )
 
 
@@ -165,8 +172,23 @@ def _exhausted(task: Task, reason: str) -> Dead | None:
 
 
 def _remembered(task: Task, tag: str, result: Result, now: float) -> tuple[Try, ...]:
-    past = Try(start=task.started, end=now, verdict=tag, info=_plain(result.info)[:REASON])
-    return (*task.history, past)[-LIVES:]
+    return _lived(task, Try(start=task.started, end=now, verdict=tag, info=_plain(result.info)[:REASON]))
+
+
+def _lived(task: Task, line: Try) -> tuple[Try, ...]:
+    """The latest lines of its life. That it has repeated is not forgotten."""
+    known = (*task.history, line)
+    if len(known) <= LIVES:
+        return known
+    kept = [one for one in known[:-LIVES] if one.verdict == REPEATED][-1:]
+    return (*kept, *known[len(kept) - LIVES :])
+
+
+def once_repeated(task: Task) -> Task:
+    """One that was revived has its next already: it repeats no more, whatever becomes of it."""
+    if task.timing is None or all(line.verdict != REPEATED for line in task.history):
+        return task
+    return msgspec.structs.replace(task, timing=None)
 
 
 def _next(task: Task, repeat: str, now: float) -> Task | None:

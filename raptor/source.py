@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from raptor.lane import Lane
 from raptor.runners import Context, Progress
@@ -31,11 +31,18 @@ class Unit(Protocol):
 U = TypeVar("U", bound=Unit)
 
 
+class Room(NamedTuple):
+    """For so many units; if that is not known yet, then if it becomes sure."""
+
+    units: int
+    sure: asyncio.Future[bool] | None = None
+
+
 class Source(Protocol[U]):
     """Gives units when they are due, and takes their verdicts."""
 
-    async def take(self, room: int) -> list[U]:
-        """Wait until something is due; -> at most `room` units. None of them: stop."""
+    async def take(self, room: Room) -> list[U] | None:
+        """Wait until something is due; -> as many units as there is room for, or fewer. None: there will be no more."""
         ...
 
     def settle(self, unit: U, result: Result, verdict: Verdict) -> asyncio.Future[None]:

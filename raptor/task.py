@@ -139,7 +139,7 @@ ENDED = (State.DONE, State.DEAD, State.CANCELLED)
 
 
 class Try(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """A run of a task that was not its last: a line of its life."""
+    """A line in the life of a task: a run that was not its last, or that it ended and its next was put."""
 
     start: float | None
     end: float

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Generator, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import suppress
 from contextvars import Context, copy_context
 from pathlib import Path
@@ -14,8 +14,12 @@ from raptor.clock import Clock
 from raptor.lane import INTERRUPTED, Lane
 from raptor.runners import Progress, Runner
 from raptor.runners.output import RunLog
-from raptor.source import Source, U
+from raptor.source import Room, Source, U
 from raptor.task import Again, Result
+
+STRIDE = 50  # of what begins, after which its verdicts are handed in where the store is at work meanwhile
+PATIENCE = 64  # lots that are let pass, at the most, before another is trusted to end as it begins
+TRUST_S = 0.02  # how long one may take for that
 
 
 class Logs:
@@ -44,10 +48,19 @@ class Lanes:
     One task goes through the runs that are to begin, for as long as none of them waits; one that does keeps that task
     to its end, and another task goes on with the rest. So whatever waits has a task of its own, as its code expects,
     and what never waits costs none.
+
+    Where the store can look for more meanwhile (`foresees`), it is asked for as much as there will be room for once all
+    has begun, if the lots before have ended as they began. Whether it will be so is told as soon as it is sure.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, foresees: Callable[[], bool] = lambda: False) -> None:
         self._count = count
+        self._foresees = foresees
+        self._sure: asyncio.Future[bool] | None = None  # whether there will be the room that was foreseen
+        self._foreseen = 0
+        self._until = 0.0
+        self._patience = 0
+        self._passed = 0  # lots that may yet pass
         self._busy = 0
         self._beginning: deque[UnitLane[Any]] = deque()
         self._leader: asyncio.Task[None] | None = None  # goes through those
@@ -60,12 +73,33 @@ class Lanes:
         self._failed: BaseException | None = None
         self._loop = asyncio.get_running_loop()
 
-    async def soon(self) -> int:
-        """Wait until there is room, or will be as soon as a verdict is durable; -> how much."""
-        while self._count - self._busy + self._ending <= 0:
+    async def soon(self) -> Room:
+        """Wait until there is room, or will be as soon as a verdict is durable, or is foreseen; -> how much."""
+        while not (foreseen := self._is_trusted()) and self._room() <= 0:
             await self._wait()
         self._raise()
+        if not foreseen:
+            return Room(self._room())
+        self._sure = self._loop.create_future()
+        self._foreseen = self._room() + len(self._beginning)
+        self._until = self._loop.time() + TRUST_S
+        return Room(self._foreseen, self._sure)
+
+    def _room(self) -> int:
         return self._count - self._busy + self._ending
+
+    def _is_trusted(self) -> bool:
+        return bool(self._beginning) and self._passed == 0 and self._sure is None and self._foresees()
+
+    def _tell(self, ends: bool) -> None:
+        """A lot has ended as it began, or it has not: then so many more are let pass before one is trusted again."""
+        sure, self._sure = self._sure, None
+        if sure is None:
+            self._passed = max(0, self._passed - 1) if ends else self._passed
+        elif not sure.done():
+            sure.set_result(ends)
+            self._patience = self._patience // 2 if ends else min(PATIENCE, 2 * self._patience + 1)
+            self._passed = self._patience
 
     async def free(self, count: int) -> None:
         """Wait until there is room for so many."""
@@ -81,8 +115,7 @@ class Lanes:
         before = len(self._beginning)
         self._beginning.extend(lanes)
         self._busy += len(self._beginning) - before
-        if self._leader is None:
-            self._lead()
+        self._loop.call_soon(self._begin)  # whatever comes after them is asked for first
 
     def record(self, recorded: asyncio.Future[None]) -> None:
         """A run is over; its lane is free when this is done."""
@@ -104,6 +137,10 @@ class Lanes:
         for lane in list(self._breakable):
             lane.cancel()
 
+    def _begin(self) -> None:
+        if self._leader is None and self._beginning:
+            self._lead()
+
     def _lead(self) -> None:
         task = self._leader = self._loop.create_task(self._go())
         self._tasks.add(task)
@@ -113,7 +150,13 @@ class Lanes:
         """Begin one run after another, until one of them waits."""
         task, beginning = self._leader, self._beginning
         assert task is not None
+        begun = 0
         while beginning:
+            if begun == STRIDE and self._sure is not None:
+                begun = 0
+                if self._loop.time() > self._until:
+                    self._tell(False)
+                await asyncio.sleep(0)
             context = copy_context()  # what a run sets there is its own
             lane = beginning.popleft()
             work = lane.work(task)
@@ -122,9 +165,11 @@ class Lanes:
             except StopIteration:
                 if task.cancelling():  # it cancelled the task that it ran in, which shall not meet the next
                     break
+                begun += 1
                 continue
             if lane.task is not None:  # its work has begun: an interruption may end it while it waits
                 self._breakable[lane] = None
+            self._tell(False)
             self._follow(task)
             await Rest(work, waited, context)
             return
@@ -139,6 +184,9 @@ class Lanes:
             self._leader = None
             if self._beginning:
                 self._lead()
+            else:
+                self._tell(self._room() >= self._foreseen)
+                self._move()
 
     def _gone(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -156,6 +204,7 @@ class Lanes:
         error = asyncio.CancelledError() if over.cancelled() else over.exception()
         if error is not None and self._failed is None:
             self._failed = error
+            self._tell(False)
             self._move()
 
     def _move(self) -> None:
@@ -203,7 +252,7 @@ async def turn(source: Source[U], runners: Mapping[str, Runner], clock: Clock, l
     It is taken while the verdicts of those before it are written, and starts when they are.
     """
     place = Place(source, runners, clock, lanes, logs)
-    while units := await source.take(await lanes.soon()):
+    while (units := await source.take(await lanes.soon())) is not None:
         await lanes.free(len(units))
         lanes.start([UnitLane(place=place, unit=unit) for unit in units])
     await lanes.finish()

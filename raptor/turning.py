@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,9 +38,9 @@ class _Over:
 class Turning(Actor, ABC):
     """A subclass calls `begin` in its `init`, and says how it works, stops taking, and breaks off."""
 
-    def begin(self, workshop: Workshop, lanes: int) -> None:
+    def begin(self, workshop: Workshop, lanes: int, foresees: Callable[[], bool] = lambda: False) -> None:
         self._workshop = workshop
-        self._lanes = Lanes(lanes)
+        self._lanes = Lanes(lanes, foresees)
         self._opening = False
         self._halted = False
         self._stopping = False

@@ -37,7 +37,8 @@ class Worker(Turning):
         self._processors = processors
         self._queue = Queue(workshop, desk, self.runtime.clock, self.runtime.events, queues)
         self._only = None if queues is None else list(queues)
-        self.begin(workshop, processors)
+        store = workshop.timetable.store
+        self.begin(workshop, processors, lambda: store.looks_ahead)
 
     async def work(self, resources: Mapping[str, Any]) -> None:
         self._queue.resources = resources

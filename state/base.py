@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from raptor.rows import Definition, Line, SchedulerState, ServiceTiming
 from raptor.task import Move, Run, Slot, State, Task
+
+if TYPE_CHECKING:
+    import asyncio
 
 Record: TypeAlias = ServiceTiming | SchedulerState | Definition | Line
 
@@ -166,6 +169,11 @@ class Tasks(Protocol):
 
     exclusive: bool  # one process at a time: whoever else owned a task is gone
 
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether a take is worth asking for before it is sure."""
+        ...
+
     async def put(self, tasks: Sequence[Task], *, now: float, replace: bool = False) -> list[Receipt]:
         """Store tasks, all or none; -> one answer each. Ids grow, and none is used twice.
 
@@ -175,8 +183,14 @@ class Tasks(Protocol):
         """
         ...
 
-    async def take(self, wants: Sequence[Want], *, owner: str, now: float) -> Taken:
-        """Give ready tasks that are due to their new owner, each once: fence + 1, a lease, started now."""
+    async def take(
+        self, wants: Sequence[Want], *, owner: str, now: float, sure: asyncio.Future[bool] | None = None
+    ) -> Taken:
+        """Give ready tasks that are due to their new owner, each once: fence + 1, a lease, started now.
+
+        Where it is not `sure` yet that there will be room for them, a store may look for them meanwhile; if it turns
+        out that there is none, nothing was given.
+        """
         ...
 
     async def settle(self, moves: Sequence[Move], *, now: float) -> frozenset[int]:

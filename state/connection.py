@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from raptor.errors import RefusedState
+from raptor.state.sums import teach
 
 APPLICATION = 0x52617074  # "Rapt", in the header of every file
 
@@ -98,6 +99,7 @@ def _migrate(connection: sqlite3.Connection, path: Path, versions: Sequence[str]
 def _change(connection: sqlite3.Connection, *scripts: str, count: int | None = None) -> None:
     """All of it in one transaction, the number of the version included."""
     version = len(scripts) - 1 if count is None else count
+    teach(connection)
     try:
         connection.executescript("\n".join(["BEGIN IMMEDIATE;", *scripts, f"PRAGMA user_version = {version}; COMMIT;"]))
     except BaseException:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from raptor.errors import RefusedState
-from raptor.state.connection import APPLICATION, reading
+from raptor.state.connection import APPLICATION, reading, schema
 from raptor.state.parts import LINES, PARTS, Part
 from raptor.state.seal import BrokenSeal, is_id
+from raptor.state.sums import teach
 
 REPAIR = "run `raptor state repair`, which saves a copy first"
 
@@ -18,6 +19,7 @@ REPAIR = "run `raptor state repair`, which saves a copy first"
 SMALL = 16 * 2**20
 
 IDS_SINCE = 3  # the version of raptor.sqlite whose stamp knows the last id of a task
+MIRROR_SINCE = 4  # and the one that has it twice
 
 _DAMAGE = {
     sqlite3.SQLITE_ERROR,  # a table is not there, or its JSON is no JSON
@@ -86,10 +88,23 @@ def _look_at_stamp(connection: sqlite3.Connection, path: Path, state: str, floor
         last, highest = connection.execute("SELECT task, coalesce((SELECT max(id) FROM task), 0) FROM stamp").fetchone()
         if not isinstance(last, int) or last < highest:  # the next ids would be those of others
             raise damaged(path, f"is damaged: it has a task {highest}, and says that {last} was the last")
+        if found >= MIRROR_SINCE and connection.execute("SELECT mirror FROM stamp").fetchone()[0] != -1 - last:
+            raise damaged(path, f"is damaged: it is not sure that {last} was the last id of a task")
+
+
+def _schema(versions: Sequence[str]) -> dict[str, str | None]:
+    """What a file says of itself that these scripts have made: another name or default of a column is damage."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        teach(connection)
+        connection.executescript("\n".join((schema("stamp.sql"), *versions)))
+        return dict(connection.execute("SELECT name, sql FROM sqlite_schema"))
 
 
 def _look_through(connection: sqlite3.Connection, path: Path, part: Part, *, deep: bool) -> None:
     whole = deep or path.stat().st_size <= SMALL
+    for name, sql in _schema(part.versions()[: connection.execute("PRAGMA user_version").fetchone()[0]]).items():
+        if connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (name,)).fetchone() != (sql,):
+            raise damaged(path, f"is damaged: what it says of {name} is not what it was made with")
     shelves = [shelf for shelf in (part.shelves if whole else part.shelves[: part.checked]) if shelf.is_in(connection)]
     for check in ["integrity_check"] if whole else [f"integrity_check({shelf.table})" for shelf in shelves]:
         if (found := connection.execute(f"PRAGMA {check}").fetchone()[0]) != "ok":

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 GRAIN = 64  # entries of a window, at most: more would only cost
 
 Starts: TypeAlias = list[tuple[float, int]]
 """(time, how many), the oldest first. Those of one grain are merged at the latest time, which only ever delays."""
+
+
+_decoder = msgspec.json.Decoder(Starts)
 
 
 class Allowance(NamedTuple):
@@ -32,6 +37,14 @@ def started(starts: Sequence[tuple[float, int]], now: float, count: int, per_s: 
     while window and count and window[-1][0] // grain == now // grain:
         count += window.pop()[1]
     return [*window, (now, count)] if count else window
+
+
+def noted(text: str) -> Starts | None:
+    """Starts that were kept as JSON; None for what cannot be read: then all of a rate counts as used up."""
+    try:
+        return _decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
 
 
 def recent(starts: Sequence[tuple[float, int]], now: float, per_s: float) -> Starts:

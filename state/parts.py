@@ -16,7 +16,7 @@ from raptor.task import Run, Slot
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-FORMAT = 3  # of a state directory: grows with the versions of any of its files
+FORMAT = 4  # of a state directory: grows with the versions of any of its files
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def _table(name: str, kind: type[msgspec.Struct]) -> Part:
     return Part((Shelf(name, kind, "key", "value"),), 1, lambda: (script,))
 
 
-SCRIPTS = ("001.sql", "002.sql", "003.sql")
+SCRIPTS = ("001.sql", "002.sql", "003.sql", "004.sql")
 
 DEFINITIONS = Shelf("definitions", Definition, "key", "record")
 LINES = Shelf("lines", Line, "key", "record", since=2)

@@ -21,7 +21,7 @@ from raptor.state.damage import newer
 from raptor.state.home import REPAIRING, Home, folders, writable
 from raptor.state.lock import Lock
 from raptor.state.parts import PARTS, Shelf
-from raptor.state.rescue import Rescue
+from raptor.state.rescue import Rescue, last_of
 from raptor.state.salvage import Cell, Pages
 from raptor.state.seal import BrokenSeal, is_id, new_id, unseal
 
@@ -142,7 +142,7 @@ def _known(place: Path) -> Anchor | None:
 
 def _left(path: Path, *, sure: bool) -> Left:
     """What can be read of it; `sure` if it is not of a newer Raptor."""
-    pages = Pages(path)
+    pages = Pages.read(path)
     part = PARTS[path.name]
     application, version = pages.version
     if not sure and application == APPLICATION and part.is_newer(version):
@@ -161,6 +161,9 @@ def _left(path: Path, *, sure: bool) -> Left:
             case (str(state), int(sequence), int(task)) if cell.rowid == 1 and is_id(state):
                 left.state, left.sequence = state, max(left.sequence, sequence)
                 left.tasks.reached(task)
+            case (str(state), int(sequence), int(task), int(mirror)) if cell.rowid == 1 and is_id(state):
+                left.state, left.sequence = state, max(left.sequence, sequence)
+                left.tasks.reached(last_of(task, mirror))
             case (str(key), int(rowid)) if not cell.rowid:
                 named[key] = max(rowid, named.get(key, 0))
                 entries[key, rowid] += 1

@@ -35,16 +35,18 @@ class Pages:
     Images of the log that are damaged stand beside, under numbers below zero: which page they were is not sure.
     """
 
-    def __init__(self, path: Path) -> None:
-        file = path.read_bytes() if path.exists() else b""
-        log = path.with_name(path.name + "-wal")
-        frames = log.read_bytes() if log.exists() else b""
-        self.size = _page_size(file, frames)
+    def __init__(self, file: bytes, log: bytes) -> None:
+        self.size = _page_size(file, log)
         self.images = {
             number + 1: file[at : at + self.size] for number, at in enumerate(range(0, len(file), self.size))
         }
-        pages, damaged, self.unsure = _committed(frames, self.size)
+        pages, damaged, self.unsure = _committed(log, self.size)
         self.images |= pages | {-number: image for number, image in enumerate(damaged, 1)}
+
+    @classmethod
+    def read(cls, path: Path) -> Pages:
+        log = path.with_name(path.name + "-wal")
+        return cls(path.read_bytes() if path.exists() else b"", log.read_bytes() if log.exists() else b"")
 
     @property
     def version(self) -> tuple[int, int]:
@@ -89,7 +91,10 @@ class Pages:
             yield None
 
     def _strewn(self, number: int, image: bytes) -> Iterator[Cell]:
-        for at in range(len(image)):
+        for at, (length, rowid, head) in enumerate(zip(image, image[1:], image[2:], strict=False)):
+            # Nearly nowhere a cell begins. Where its first bytes are numbers by themselves they tell at once.
+            if length < 2 or (length < 0x80 > rowid and head < 0x80 and not 1 < head <= min(length, 100)):
+                continue
             try:
                 cell = self._cell(number, image, at, TABLE_LEAF)
             except Unreadable:
@@ -179,8 +184,7 @@ def _frames(log: bytes, size: int) -> list[Frame]:
 
 def _checksum(data: bytes, order: str, seed: tuple[int, int]) -> tuple[int, int]:
     one, two = seed
-    words = struct.unpack(f"{order}{len(data) // 4}I", data)
-    for first, second in zip(words[::2], words[1::2], strict=True):
+    for first, second in struct.iter_unpack(f"{order}II", data):
         one = (one + first + two) & 0xFFFFFFFF
         two = (two + second + one) & 0xFFFFFFFF
     return one, two

@@ -9,25 +9,37 @@ from typing import Any
 
 import msgspec
 
-from raptor.state.tasks import Put, as_list, put_all
+from raptor.state.columns import as_list
+from raptor.state.sums import fate, moment
+from raptor.state.tasks import Put, put_all
 from raptor.task import Move, State
 
 MOVED = (
     "state", "attempts", "previous", "started", "ended", "output", "error", "reason", "deaths", "suspect", "history",
 )  # fmt: skip
-_SETTLE = f"UPDATE task SET {', '.join(f'{name} = ?' for name in MOVED)}, owner = NULL, lease = NULL, unwanted = 0"
-SETTLE = f"{_SETTLE}, due = coalesce(?, due) WHERE state = 'taken' AND fence = ? AND id = ?"
+_SETTLE = (
+    f"UPDATE task SET {', '.join(f'{name} = ?' for name in MOVED)}, fate = ?, owner = NULL, lease = NULL, unwanted = 0"
+)
+SETTLE = f"{_SETTLE}, due = coalesce(?, due), crc = crc + ? WHERE state = 'taken' AND fence = ? AND id = ?"
 SETTLE_ALIKE = f"{_SETTLE} WHERE state = 'taken' AND fence = ? AND id IN (SELECT value FROM json_each(?))"
 
-UNWANTED = "SELECT id FROM task WHERE unwanted AND id IN (SELECT value FROM json_each(?))"
+BEFORE = "SELECT id, unwanted, due FROM task WHERE id IN (SELECT value FROM json_each(?))"
 
 
 def settle(connection: Connection, moves: Sequence[Move], first: int, now: float) -> frozenset[int]:
     """Those that are still ours move on; successors are stored under ids from `first` on."""
-    coming_back = [move.id for move in moves if move.state is State.READY]
-    if coming_back:
-        unwanted = {id for (id,) in connection.execute(UNWANTED, (as_list(coming_back),))}
-        moves = [move.given_up(now) if move.id in unwanted else move for move in moves]
+    moving = [move.id for move in moves if move.due is not None or move.state is State.READY]
+    was_due: dict[int, float] = {}
+    if moving:
+        unwanted: set[int] = set()
+        for id, is_unwanted, due in connection.execute(BEFORE, (as_list(moving),)):
+            was_due[id] = due
+            if is_unwanted:
+                unwanted.add(id)
+        if unwanted:
+            moves = [
+                move.given_up(now) if move.state is State.READY and move.id in unwanted else move for move in moves
+            ]
     alike: defaultdict[tuple[Any, ...], list[Move]] = defaultdict(list)
     refused: list[Move] = []
     others: list[tuple[Move, tuple[Any, ...]]] = []
@@ -36,10 +48,13 @@ def settle(connection: Connection, moves: Sequence[Move], first: int, now: float
         if move.due is None:
             alike[row].append(move)
         else:
-            others.append((move, (*row[:-1], move.due, row[-1], move.id)))
+            # The checksum of what was asked goes with the due time; one that did not fit does not fit then.
+            later = moment(move.due) - moment(was_due.get(move.id, move.due))
+            others.append((move, (*row[:-1], _fate(row), move.due, later, row[-1], move.id)))
     for row, group in alike.items():
-        if len(group) == 1 or not _end_alike(connection, row, group):
-            others += [(move, (*row[:-1], None, row[-1], move.id)) for move in group]
+        given = (*row[:-1], _fate(row), row[-1])
+        if len(group) == 1 or not _end_alike(connection, given, group):
+            others += [(move, (*given[:-1], None, 0, row[-1], move.id)) for move in group]
     if others and not _all_settled(connection, [row for _, row in others]):
         refused = [move for move, row in others if not connection.execute(SETTLE, row).rowcount]
     moved = [move for move in moves if not any(move is one for one in refused)] if refused else moves
@@ -80,3 +95,9 @@ def _settled(move: Move) -> tuple[Any, ...]:
         move.attempts, move.previous, move.started, move.ended, move.output, move.error, move.reason, move.deaths,
         move.suspect, history, move.fence,
     )  # fmt: skip
+
+
+def _fate(row: tuple[Any, ...]) -> int | None:
+    """The checksum of what `_settled` gave: the task is nobody's any more."""
+    columns: list[Any] = [*row, None, None, 0]
+    return fate(*columns)

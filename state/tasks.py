@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from itertools import chain
 from operator import attrgetter
-from sqlite3 import Connection
+from sqlite3 import SQLITE_ERROR, Connection, OperationalError
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import msgspec
 
-from raptor.state.base import Counts, Held, Hold, Query, Receipt, Taken, Want
-from raptor.state.pace import Starts, allowance, started
-from raptor.state.seal import BrokenSeal
-from raptor.task import State, Task, Try
+from raptor.state.base import Counts, Query, Receipt, Taken, Want
+from raptor.state.columns import (
+    ALL,
+    FIELDS,
+    SUM_OF_FATE,
+    SUMS_SINCE,
+    as_list,
+    as_task,
+    by_name,
+    is_sealed,
+    listed,
+    nonsense,
+    sealed,
+    whole_rows,
+)
+from raptor.state.pace import Starts, allowance, noted, started
+from raptor.state.sums import BROKEN, TICKS, asked, fate, fate_of, moment, plain
+from raptor.task import State, Task
 
 PRIORITIES = range(10)
-STATES = frozenset(State)
 TAKEN = State.TAKEN  # looked up once: an enum's members are slow to find
-FIELDS = Task.__struct_fields__
-COLUMNS = ", ".join(f'"{name}"' for name in FIELDS)
+FENCE_AT = FIELDS.index("fence")
 
 _DUE = (
     "SELECT * FROM (SELECT id FROM task WHERE state = 'ready' AND queue = :queue AND suspect = :suspects"
     " AND priority = {} AND due <= :now ORDER BY due, id LIMIT :room)"
 )
-_RARE = ("key", "key_until", "parent", "active_s", "timeout_s", "timing", "previous", "output", "error", "history")
-TICKS = 2.0**22  # in a second. From 2004 to 2038 any time is a whole number of them; others are read as they stand
+# What a row holds that was only put, without the rarer columns: all that `fate` covers is as it begins.
+_UNSET = (
+    "key", "key_until", "parent", "active_s", "timeout_s", "timing", "previous", "started", "ended", "output", "error",
+    "history", "owner", "lease",
+)  # fmt: skip
+_ZERO = ("attempts", "fence", "deaths", "suspect", "unwanted", "fate")
 
 
 def _ticks(column: str) -> str:
@@ -42,16 +58,24 @@ def _is_whole(column: str) -> str:
 # loop it would wait for it every time. Times are whole numbers there: SQLite takes longer to write a float that reads
 # back as the same one than for all the rest of a row.
 _IN_TIME = f"id IN (SELECT id FROM ({' UNION ALL '.join(_DUE.format(p) for p in PRIORITIES)}) LIMIT :room)"
+_PLAIN = " AND ".join([
+    "typeof(data) = 'text' AND state = 'ready' AND reason = ''",
+    *(f"{name} = 0" for name in _ZERO),
+    *(f'"{name}" IS NULL' for name in _UNSET),
+    _is_whole("due"),
+    _is_whole("created"),
+])  # fmt: skip
 DUE = (
-    "SELECT json_group_array(json_array(id, service, iif(typeof(data) = 'text', data, NULL), priority,"
-    f" {_ticks('due')}, {_ticks('created')}, attempts, max_attempts, fence, crc,"
-    f""" {" AND ".join(f'"{name}" IS NULL' for name in _RARE)} AND deaths = 0 AND reason = ''"""
-    f" AND {_is_whole('due')} AND {_is_whole('created')}))"
-    f" FROM task WHERE {_IN_TIME}"
+    f"SELECT json_group_array(json_array(id, service, iif({_PLAIN}, data, NULL), priority,"
+    f" {_ticks('due')}, {_ticks('created')}, max_attempts, crc)) FROM task WHERE {_IN_TIME}"
 )
 DUE_IDS = f"SELECT id FROM task WHERE {_IN_TIME}"
 TAKE = (
-    "UPDATE task SET state = 'taken', fence = fence + 1, owner = ?, lease = ?, started = ?"
+    "UPDATE task SET state = 'taken', fence = 1, owner = ?, lease = ?, started = ?, fate = ?"
+    " WHERE id IN (SELECT value FROM json_each(?))"
+)
+TAKE_ODD = (
+    "UPDATE task SET state = 'taken', fence = ?, owner = ?, lease = ?, started = ?, fate = ?"
     " WHERE id IN (SELECT value FROM json_each(?))"
 )
 AT_ONCE = 100  # rows in one statement
@@ -67,17 +91,18 @@ REPLACE = (
     "UPDATE task SET queue = ?, data = ?, priority = ?, due = ?, max_attempts = ?, crc = ?, key_until = ?, parent = ?,"
     " active_s = ?, timeout_s = ?, timing = ? WHERE id = ?"
 )
+WITHOUT_KEY = 'UPDATE task SET "key" = NULL, crc = ? WHERE id = ?'
 
 HOLDER = (
-    "SELECT id, state FROM task WHERE service = ? AND \"key\" = ? AND (state IN ('ready', 'taken') OR key_until > ?)"
-    " AND id <> ? ORDER BY state IN ('ready', 'taken') DESC, id DESC LIMIT 1"
+    'SELECT id, state, created FROM task WHERE service = ? AND "key" = ?'
+    " AND (state IN ('ready', 'taken') OR key_until > ?) AND id <> ?"
+    " ORDER BY state IN ('ready', 'taken') DESC, id DESC LIMIT 1"
 )
 
-_due = msgspec.json.Decoder(
-    list[tuple[int, str, str | None, int, int, int, int, int | None, int, int, bool]], strict=False
-)
-_tries = msgspec.json.Decoder(tuple[Try, ...])
-_starts = msgspec.json.Decoder(Starts)
+_due = msgspec.json.Decoder(list[tuple[int, str, str | None, int, int, int, int | None, int]], strict=False)
+
+
+LAST = "UPDATE stamp SET task = ?1, mirror = -1 - ?1"
 
 
 def last_id(connection: Connection) -> int:
@@ -96,10 +121,11 @@ class Put(NamedTuple):
 def put_all(connection: Connection, puts: Sequence[Put], first: int) -> list[list[Receipt]]:
     """Store them under ids from `first` on, which nobody else uses; those that need nothing else in few statements."""
     answers: list[list[Receipt]] = []
-    plain: list[tuple[Any, ...]] = []
+    rows: list[tuple[Any, ...]] = []
     number = last = first - 1
     for tasks, now, replace, after in puts:
         placed: list[Receipt] = []
+        begun, due, wait = moment(now), now, 0
         for place, task in enumerate(tasks):
             number += 1
             if task.key is not None:
@@ -107,22 +133,23 @@ def put_all(connection: Connection, puts: Sequence[Put], first: int) -> list[lis
                 placed.append(_put_keyed(connection, task, number, now, replace, before))
                 last = max(last, placed[-1].id)
                 continue
-            whole = _needs_whole(task)
-            row = _row(task, number, now, whole)
-            if whole:
-                connection.execute(WHOLE, row)
+            if _needs_whole(task):
+                connection.execute(WHOLE, _whole_row(task, number, now))
             else:
-                plain.append(row)
+                if task.due != due:  # mostly all of a put are due at the same time
+                    due = task.due
+                    wait = moment(due) - begun
+                rows.append(_row(task, number, now, wait))
             placed.append(Receipt(number, True))
             last = number
         answers.append(placed)
-    rest = len(plain) % AT_ONCE
-    for start in range(rest, len(plain), AT_ONCE):
-        connection.execute(PLAIN_MANY, [*chain.from_iterable(plain[start : start + AT_ONCE])])
+    rest = len(rows) % AT_ONCE
+    for start in range(rest, len(rows), AT_ONCE):
+        connection.execute(PLAIN_MANY, [*chain.from_iterable(rows[start : start + AT_ONCE])])
     if rest:
-        connection.executemany(PLAIN, plain[:rest])
+        connection.executemany(PLAIN, rows[:rest])
     if last >= first:
-        connection.execute("UPDATE stamp SET task = ?", (last,))
+        connection.execute(LAST, (last,))
     return answers
 
 
@@ -139,7 +166,10 @@ def take(connection: Connection, want: Want, owner: str, now: float) -> tuple[li
     more_at: float | None = None
     if want.rate is not None:
         row = connection.execute("SELECT starts FROM pace WHERE queue = ?", (want.queue,)).fetchone()
-        starts = [] if row is None else _starts.decode(row[0])
+        known = [] if row is None else noted(row[0])
+        starts = [(now, want.rate)] if known is None else known
+        if known is None:  # from now on the wait is counted
+            _note_starts(connection, want, starts)
         allowed = allowance(starts, now, want.rate, want.per_s)
         if allowed.starts < room:
             room, more_at = allowed.starts, allowed.more_at
@@ -165,34 +195,6 @@ def take_all(connection: Connection, wants: Sequence[Want], owner: str, now: flo
         if not want.suspects and connection.execute(SUSPECTS, (want.queue, now)).fetchone()[0]:
             doubtful.append(want.queue)
     return Taken(tasks, spent, frozenset(doubtful))
-
-
-def extend(connection: Connection, holds: Sequence[Hold], until: float) -> Held:
-    query = "UPDATE task SET lease = ? WHERE id = ? AND fence = ? AND state = 'taken' RETURNING id, unwanted"
-    held: dict[int, int] = {}
-    for hold in holds:
-        held.update(connection.execute(query, (until, hold.id, hold.fence)).fetchall())
-    stale = frozenset(hold.id for hold in holds) - held.keys()
-    return Held(stale, frozenset(id for id, unwanted in held.items() if unwanted))
-
-
-def cancel(connection: Connection, ids: Sequence[int], now: float, reason: str) -> dict[int, State]:
-    before = {task.id: task.state for task in find(connection, Query(ids=tuple(ids), limit=len(ids)))}
-    ready = [(now, reason, id) for id, state in before.items() if state is State.READY]
-    connection.executemany("UPDATE task SET state = 'cancelled', ended = ?, reason = ? WHERE id = ?", ready)
-    taken = [(id,) for id, state in before.items() if state is State.TAKEN]
-    connection.executemany("UPDATE task SET unwanted = 1 WHERE id = ?", taken)
-    return before
-
-
-def revive(connection: Connection, ids: Sequence[int], now: float) -> list[int]:
-    query = (
-        "UPDATE task SET state = 'ready', due = ?, attempts = 0, deaths = 0, ended = NULL, started = NULL, reason = '',"
-        " previous = due, key_until = NULL WHERE id = ? AND state IN ('done', 'dead', 'cancelled')"
-        ' AND ("key" IS NULL OR NOT EXISTS (SELECT 1 FROM task AS other WHERE other.service = task.service'
-        """ AND other."key" = task."key" AND other.state IN ('ready', 'taken'))) RETURNING id"""
-    )
-    return [row[0] for id in ids for row in connection.execute(query, (now, id)).fetchall()]
 
 
 def drop(connection: Connection, ids: Sequence[int]) -> int:
@@ -235,8 +237,12 @@ def find(connection: Connection, query: Query) -> list[Task]:
         conditions.append(f"state IN ({', '.join(repr(State(state).value) for state in query.states)})")
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     order = "DESC" if query.newest else "ASC"
-    rows = connection.execute(f"SELECT {COLUMNS} FROM task {where} ORDER BY id {order} LIMIT ?", (*values, query.limit))
-    return [_whole(row) for row in rows.fetchall()]
+    has_sums = connection.execute("PRAGMA user_version").fetchone()[0] >= SUMS_SINCE
+    names = ALL if has_sums else FIELDS
+    found = connection.execute(
+        f"SELECT {listed(names)} FROM task {where} ORDER BY id {order} LIMIT ?", (*values, query.limit)
+    )
+    return [as_task(row, fits=not has_sums or is_sealed(row)) for row in found.fetchall()]
 
 
 def stat(connection: Connection, now: float, *, ended: bool = True) -> list[Counts]:
@@ -278,27 +284,21 @@ def upcoming(connection: Connection, queues: Sequence[str], after: float, limit:
     return found[:limit]
 
 
-def checksum(id: int, queue: str, service: str, data: str | bytes) -> int:
-    if isinstance(data, str):
-        return crc32(f"{id}\0{queue}\0{service}\0{data}".encode("utf-8", "surrogateescape"))
-    return crc32(data, crc32(f"{id}\0{queue}\0{service}\0".encode("utf-8", "surrogateescape")))
-
-
 def _put_keyed(connection: Connection, task: Task, number: int, now: float, replace: bool, before: int) -> Receipt:
     held = connection.execute(HOLDER, (task.service, task.key, now, before)).fetchone()
     if held is not None and not (replace and held[1] in ("ready", "taken")):
         return Receipt(held[0], False)
     if held is not None and held[1] == "ready":
-        crc = checksum(held[0], task.queue, task.service, task.data)
         connection.execute(
             REPLACE,
-            (task.queue, task.data, task.priority, task.due, task.max_attempts, crc, task.key_until, task.parent,
-             task.active_s, task.timeout_s, task.timing, held[0]),
+            (task.queue, task.data, task.priority, task.due, task.max_attempts, _asked(task, held[0], held[2]),
+             task.key_until, task.parent, task.active_s, task.timeout_s, task.timing, held[0]),
         )  # fmt: skip
         return Receipt(held[0], False)
     if held is not None:  # it runs: it ends as it began, and the key is the new one's
-        connection.execute('UPDATE task SET "key" = NULL WHERE id = ?', (held[0],))
-    connection.execute(WHOLE, _row(task, number, now, True))
+        for row in whole_rows(connection, [held[0]]):
+            connection.execute(WITHOUT_KEY, (sealed(by_name(row), key=None)["crc"], held[0]))
+    connection.execute(WHOLE, _whole_row(task, number, now))
     return Receipt(number, True)
 
 
@@ -312,80 +312,84 @@ def _needs_whole(task: Task) -> bool:
     )
 
 
-def _row(task: Task, number: int, now: float, whole: bool) -> tuple[Any, ...]:
-    queue, service, data = task.queue, task.service, task.data
-    crc = checksum(number, queue, service, data)
-    row = (number, queue, service, data, task.priority, task.due, now, task.max_attempts, crc)
-    if not whole:
-        return row
-    return (*row, task.key, task.key_until, task.parent, task.active_s, task.timeout_s, task.timing)
+def _row(task: Task, number: int, now: float, wait: int) -> tuple[Any, ...]:
+    queue, service, data, priority, tries = task.queue, task.service, task.data, task.priority, task.max_attempts
+    crc = plain(number, queue, service, data, priority, tries, wait)
+    return (number, queue, service, data, priority, task.due, now, tries, crc)
+
+
+def _whole_row(task: Task, number: int, now: float) -> tuple[Any, ...]:
+    return (
+        number, task.queue, task.service, task.data, task.priority, task.due, now, task.max_attempts,
+        _asked(task, number, now), task.key, task.key_until, task.parent, task.active_s, task.timeout_s, task.timing,
+    )  # fmt: skip
+
+
+def _asked(task: Task, id: int, created: float) -> int | None:
+    return asked(
+        id, task.queue, task.service, task.data, task.priority, task.due, created, task.max_attempts, task.key,
+        task.key_until, task.parent, task.active_s, task.timeout_s, task.timing,
+    )  # fmt: skip
 
 
 def _give(connection: Connection, want: Want, room: int, owner: str, now: float) -> list[Task]:
     """Those that are due, given to their owner, in their order."""
     queue, suspects, lease = want.queue, want.suspects, now + want.lease_s
     asked = {"queue": queue, "suspects": suspects, "now": now, "room": room}
-    ((found,),) = connection.execute(DUE, asked).fetchall()
     given: list[Task] = []
     odd: list[int] = []
     try:
-        for id, service, data, priority, due, created, attempts, max_attempts, fence, crc, plain in _due.decode(found):
-            # A damaged one is given all the same, and says so: it must not hold up those behind it.
-            if not plain or data is None or crc != checksum(id, queue, service, data):
+        ((found,),) = connection.execute(DUE, asked).fetchall()
+        for id, service, data, priority, due, created, max_attempts, crc in _due.decode(found):
+            if data is None or crc != plain(id, queue, service, data, priority, max_attempts, due - created):
                 odd.append(id)
                 continue
             given.append(
                 Task(
                     id=id, queue=queue, service=service, data=data, state=TAKEN, priority=priority, due=due / TICKS,
-                    created=created / TICKS, attempts=attempts, max_attempts=max_attempts, started=now,
-                    fence=fence + 1, owner=owner, lease=lease, suspect=suspects,
+                    created=created / TICKS, max_attempts=max_attempts, started=now, fence=1, owner=owner, lease=lease,
                 )
             )  # fmt: skip
-    except UnicodeEncodeError:  # one of them is no text any more
+    except (UnicodeEncodeError, msgspec.ValidationError, OperationalError) as error:
+        # A column is no text any more, or no number, or bytes, of which SQLite makes no JSON.
+        if isinstance(error, OperationalError) and error.sqlite_errorcode != SQLITE_ERROR:
+            raise
         given, odd = [], [row[0] for row in connection.execute(DUE_IDS, asked).fetchall()]
-    ids = [*odd, *(task.id for task in given)]
-    if ids:
-        connection.execute(TAKE, (owner, lease, now, as_list(ids)))
+    new = fate("taken", 0, None, now, None, None, None, "", 0, 0, None, 1, owner, lease, 0)
+    if given:
+        connection.execute(TAKE, (owner, lease, now, new, as_list([task.id for task in given])))
     if odd:
-        rows = connection.execute(
-            f"SELECT crc, {COLUMNS} FROM task WHERE id IN (SELECT value FROM json_each(?))", (as_list(odd),)
-        )
-        given += [_checked(row) for row in rows.fetchall()]
+        given += _give_odd(connection, odd, owner, lease, now, new)
     given.sort(key=attrgetter("priority", "due", "id"))
     return given
 
 
-def _checked(row: Sequence[Any]) -> Task:
-    task, history = _whole(row[1:]), row[1 + FIELDS.index("history")]
-    damaged = row[0] != checksum(task.id, task.queue, task.service, task.data) or _history(history) is None
-    return msgspec.structs.replace(task, reason="damaged") if damaged else task
-
-
-def as_list(ids: Iterable[int]) -> str:
-    """As one argument: of others SQLite takes only so many."""
-    return msgspec.json.encode([*ids]).decode()
-
-
-def _history(text: str | None) -> tuple[Try, ...] | None:
-    """None for one that is damaged."""
-    try:
-        return _tries.decode(text) if text else ()
-    except (msgspec.DecodeError, UnicodeEncodeError):
-        return None
+def _give_odd(
+    connection: Connection, ids: Sequence[int], owner: str, lease: float, now: float, new: int | None
+) -> list[Task]:
+    """Those that are looked at column by column. A damaged one is given all the same, and says so: it must not hold up
+    those behind it."""
+    given: list[Task] = []
+    alike: defaultdict[tuple[int, int | None], list[int]] = defaultdict(list)
+    for row in whole_rows(connection, ids):
+        fits = is_sealed(row)
+        fence = row[FENCE_AT] + 1 if isinstance(row[FENCE_AT], int) else 1
+        if not fits and (wrong := nonsense(row)):  # as it is, SQLite would let nobody change it
+            connection.execute(f"UPDATE task SET {listed(wrong, ' = ?')} WHERE id = ?", (*wrong.values(), row[0]))
+        task = as_task(row, fits=fits, state=TAKEN, fence=fence, owner=owner, lease=lease, started=now)
+        given.append(task)
+        becomes = new
+        if not fits:
+            becomes = BROKEN
+        elif row[SUM_OF_FATE]:
+            taken = {"state": "taken", "fence": task.fence, "owner": owner, "lease": lease, "started": now}
+            becomes = fate_of(by_name(row) | taken)
+        alike[fence, becomes].append(task.id)
+    for (fence, becomes), group in alike.items():
+        connection.execute(TAKE_ODD, (fence, owner, lease, now, becomes, as_list(group)))
+    return given
 
 
 def _note_starts(connection: Connection, want: Want, starts: Starts) -> None:
     text = msgspec.json.encode(starts).decode()
     connection.execute("REPLACE INTO pace (queue, starts) VALUES (?, ?)", (want.queue, text))
-
-
-def _whole(row: Sequence[Any]) -> Task:
-    fields = dict(zip(FIELDS, row, strict=True))
-    if fields["state"] not in STATES:
-        raise BrokenSeal(f"task {fields['id']} is in no state that there is: {fields['state']!r}")
-    fields["state"] = State(fields["state"])
-    if not isinstance(fields["data"], str | bytes):  # a number, which nobody puts: its checksum will not fit
-        fields["data"] = "null"
-    fields["history"] = _history(fields["history"]) or ()
-    fields["suspect"], fields["unwanted"] = bool(fields["suspect"]), bool(fields["unwanted"])
-    return Task(**fields)

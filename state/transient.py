@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from raptor.state.base import Counts, Held, Hold, Query, Receipt, Taken, Want
 from raptor.state.bells import Bells, LocalBell
 from raptor.state.news import News
 from raptor.state.pace import Starts, allowance, started
+from raptor.state.sure import is_sure
 from raptor.task import ENDED, Move, State, Task
 
 replaced = msgspec.structs.replace
@@ -24,6 +26,7 @@ Lane = tuple[str, bool, int]
 class TransientTasks:
     def __init__(self, *, exclusive: bool) -> None:
         self.exclusive = exclusive
+        self.looks_ahead = False
         self._tasks: dict[int, Task] = {}
         self._keyed: defaultdict[tuple[str, str], set[int]] = defaultdict(set)  # by service and key
         self._last = 0
@@ -39,7 +42,11 @@ class TransientTasks:
         self._bells.ring((task.queue, task.due) for task, (_, new) in zip(tasks, placed, strict=True) if new or replace)
         return placed
 
-    async def take(self, wants: Sequence[Want], *, owner: str, now: float) -> Taken:
+    async def take(
+        self, wants: Sequence[Want], *, owner: str, now: float, sure: asyncio.Future[bool] | None = None
+    ) -> Taken:
+        if not await is_sure(sure):
+            return Taken([], {})
         tasks: list[Task] = []
         spent: dict[str, float] = {}
         for want in wants:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from sqlite3 import Connection
 from typing import NoReturn, TypeVar
 
-from raptor.state import tasks
+from raptor.state import amending, tasks
 from raptor.state.asked import check
 from raptor.state.base import Counts, Held, Hold, Query, Receipt, Taken, Want
 from raptor.state.bells import Bells, LocalBell
 from raptor.state.news import News
 from raptor.state.sqlite import Database
+from raptor.state.sure import is_sure
 from raptor.task import Move, State, Task
 
 T = TypeVar("T")
@@ -22,6 +24,7 @@ class TasksToRead(ABC):
     """What a reader may ask; the rest it is refused."""
 
     exclusive = True
+    looks_ahead = False
 
     async def find(self, query: Query) -> list[Task]:
         return await self._look(lambda connection: tasks.find(connection, query), [])
@@ -38,7 +41,9 @@ class TasksToRead(ABC):
     async def put(self, tasks: Sequence[Task], *, now: float, replace: bool = False) -> list[Receipt]:
         self._refuse()
 
-    async def take(self, wants: Sequence[Want], *, owner: str, now: float) -> Taken:
+    async def take(
+        self, wants: Sequence[Want], *, owner: str, now: float, sure: asyncio.Future[bool] | None = None
+    ) -> Taken:
         self._refuse()
 
     async def settle(self, moves: Sequence[Move], *, now: float) -> frozenset[int]:
@@ -84,7 +89,11 @@ class TasksToOwn(TasksToRead):
         )
         return placed
 
-    async def take(self, wants: Sequence[Want], *, owner: str, now: float) -> Taken:
+    async def take(
+        self, wants: Sequence[Want], *, owner: str, now: float, sure: asyncio.Future[bool] | None = None
+    ) -> Taken:
+        if not await is_sure(sure):
+            return Taken([], {})
         return await self._database.ask(lambda connection: tasks.take_all(connection, wants, owner, now), rows=1)
 
     async def settle(self, moves: Sequence[Move], *, now: float) -> frozenset[int]:
@@ -96,16 +105,16 @@ class TasksToOwn(TasksToRead):
 
     async def extend(self, holds: Sequence[Hold], *, until: float) -> Held:
         return await self._database.ask(
-            lambda connection: tasks.extend(connection, holds, until), result=True, rows=len(holds)
+            lambda connection: amending.extend(connection, holds, until), result=True, rows=len(holds)
         )
 
     async def cancel(self, ids: Sequence[int], *, now: float, reason: str) -> dict[int, State]:
-        before = await self._database.ask(lambda connection: tasks.cancel(connection, ids, now, reason))
+        before = await self._database.ask(lambda connection: amending.cancel(connection, ids, now, reason))
         self._news.tell(("unwanted", str(id)) for id, state in before.items() if state is State.TAKEN)
         return before
 
     async def revive(self, ids: Sequence[int], *, now: float) -> list[int]:
-        revived = await self._database.ask(lambda connection: tasks.revive(connection, ids, now))
+        revived = await self._database.ask(lambda connection: amending.revive(connection, ids, now))
         found = await self.find(Query(ids=tuple(revived), limit=len(revived))) if revived else []
         self._bells.ring((task.queue, task.due) for task in found)
         return revived

@@ -53,12 +53,16 @@ class Call(Generic[T]):
         about: object = None,
         alone: bool = False,
         lost: Callable[[T], None] | None = None,
+        until: asyncio.Future[bool] | None = None,
+        joins: bool = False,
     ) -> None:
         self.work = work
         self.merge = merge
         self.given = given
         self.about = about  # what it was asked with: a second try of the same is known by it
         self.alone = alone
+        self.joins = joins  # may be asked in a transaction that has begun
+        self.until = until  # done when its transaction may end
         self.lost = lost  # told of an answer that nobody waits for any more
         self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -80,9 +84,7 @@ class Call(Generic[T]):
 class Doubt:
     """A transaction that may have been committed; `answers` are made of what its mark tells."""
 
-    def __init__(
-        self, mark: int, calls: Sequence[Call[Any]], answers: Callable[[Sequence[int]], Sequence[Any]]
-    ) -> None:
+    def __init__(self, mark: int, calls: list[Call[Any]], answers: Callable[[Sequence[int]], Sequence[Any]]) -> None:
         self.mark = mark
         self.calls = calls
         self.answers = answers
@@ -110,6 +112,7 @@ class Lane:
         self._current: list[Call[Any]] = []
         self._ahead: Sent | None = None  # when it was asked for: whatever else is to be done, is done meanwhile
         self._doubts: list[Doubt] = []
+        self._asked: asyncio.Future[None] | None = None  # more, while a transaction is open
         self._runner: asyncio.Task[None] | None = None
         self.commits = 0
 
@@ -124,6 +127,8 @@ class Lane:
             self._send_ahead(call, call.merge)
         else:
             self._waiting.append(call)
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_result(None)
         self._wake()
         return call.future
 
@@ -144,7 +149,7 @@ class Lane:
             while self._has_work():
                 await self._session.ready()
                 ahead, self._ahead = self._ahead, None
-                calls = self._current = self._next() if ahead is None else list(ahead.doubt.calls)
+                calls = self._current = self._next() if ahead is None else ahead.doubt.calls
                 try:
                     await self._do(calls, ahead)
                 except Exception as error:
@@ -186,7 +191,7 @@ class Lane:
             else:
                 self._waiting.append(call)
 
-    def _doubt(self, calls: Sequence[Call[Any]]) -> Doubt:
+    def _doubt(self, calls: list[Call[Any]]) -> Doubt:
         self._mark += 1
         return Doubt(self._mark, calls, list)
 
@@ -218,7 +223,7 @@ class Lane:
             call.fail(told)
 
     async def _do(self, calls: list[Call[Any]], ahead: Sent | None = None) -> None:
-        """Until they are done, or it is known why not."""
+        """Until they are done, or it is known why not; and whatever joins them."""
         for tried in range(TRIES):
             fresh = self._pipe is None or self._pipe.connection.closed
             try:
@@ -226,7 +231,7 @@ class Lane:
                     sent, ahead = ahead, None
                     await self._transact(sent.pipe, sent.doubt, sent.told)
                     return
-                calls = [call for call in calls if not call.future.done()]
+                calls[:] = [call for call in calls if not call.future.done()]
                 pipe = await self._connected()
                 await self._clear_doubts()
                 if calls:
@@ -256,10 +261,11 @@ class Lane:
     async def _one_by_one(self, calls: list[Call[Any]]) -> None:
         """One of them was refused: the others need not suffer."""
         for call in calls:
+            some = [call]
             try:
-                await self._do([call])
+                await self._do(some)
             except Exception as error:
-                self._fail([call], error)
+                self._fail(some, error)
 
     async def _transact(self, pipe: Pipe, doubt: Doubt, told: Answer | None = None) -> None:
         try:
@@ -288,16 +294,20 @@ class Lane:
             call.answer(answer)
 
     async def _ask(self, pipe: Pipe, doubt: Doubt) -> tuple[bool, Sequence[Any]]:
-        """The answers come first, and then the commit."""
+        """All that is told is here first, and then comes the commit; it is read meanwhile."""
         is_heard = not self._session.is_alone
         transaction = Transaction(pipe, self._address.schema, self._name, doubt.mark, is_heard=is_heard)
-        answers = await self._answers(transaction, doubt.calls)
+        readings = await self._answers(pipe, transaction, doubt.calls)
         writes = self._role != READER and await transaction.writes()
+        answers: list[Any] = []
 
         def known(told: Sequence[int]) -> Sequence[Any]:
+            answers.extend(read() for read in readings[len(answers) :])
             return answers
 
         doubt.answers = known
+        pipe.ask_to_commit()
+        known(())
         await pipe.commit()
         return writes, answers
 
@@ -325,11 +335,30 @@ class Lane:
         except Exception:
             pipe.give_up()
 
-    async def _answers(self, transaction: Transaction, calls: Sequence[Call[Any]]) -> list[Any]:
+    async def _answers(self, pipe: Pipe, transaction: Transaction, calls: list[Call[Any]]) -> list[Callable[[], Any]]:
         finishing = [await call.send(transaction) for call in calls]
+        while joined := await self._joined(pipe, calls):
+            finishing += [await call.send(transaction) for call in joined]
         if self._role != READER:
             await transaction.seal()
         return [await finish() for finish in finishing]
+
+    async def _joined(self, pipe: Pipe, calls: list[Call[Any]]) -> list[Call[Any]]:
+        """What is asked before the transaction may end has its commit, too."""
+        until: set[asyncio.Future[Any]] = {call.until for call in calls if call.until is not None}
+        if until:
+            pipe.begin()
+        while until:
+            joined = [call for call in self._waiting if call.joins]
+            if joined:
+                self._waiting = [call for call in self._waiting if not call.joins]
+                calls += joined
+                return joined
+            if all(sure.done() for sure in until):
+                break
+            self._asked = asyncio.get_running_loop().create_future()
+            await asyncio.wait({self._asked, *until}, return_when=asyncio.FIRST_COMPLETED)
+        return []
 
     async def _clear_doubts(self) -> None:
         while self._doubts:

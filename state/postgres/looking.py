@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from raptor.state.base import Counts, Query
@@ -17,7 +17,9 @@ COLUMNS = (
     " t.output, t.error, t.reason, t.history, t.fence, t.lease, t.deaths, t.suspect"
 )
 WHOLE = f"SELECT {COLUMNS}, t.state, t.owner, t.unwanted FROM raptor.task AS t"
+TAKEN = WHOLE.replace("raptor.task", "raptor.taken")
 ENDED = "state IN ('done', 'dead', 'cancelled')"
+OPEN = "shelf = 'open' AND state = 'ready'"
 
 LOCK = "SELECT t.id, t.state FROM raptor.task AS t WHERE t.id = ANY(%s::bigint[]) ORDER BY t.id FOR UPDATE"  # one order
 CANCEL = "UPDATE raptor.task SET state = 'cancelled', ended = %s, reason = %s WHERE id = ANY(%s::bigint[])"
@@ -35,38 +37,49 @@ KEYS_OF = (
 )
 DROP = f"DELETE FROM raptor.task WHERE id = ANY(%s::bigint[]) AND {ENDED}"
 SHED = (
-    "DELETE FROM raptor.task WHERE id IN (SELECT id FROM raptor.task WHERE state IN ('done', 'cancelled')"
+    "DELETE FROM raptor.task WHERE id IN (SELECT id FROM raptor.task WHERE shelf IN ('done', 'cancelled')"
     " AND ended < %(before)s AND (key IS NULL OR key_until IS NULL OR key_until <= %(before)s)"
     " ORDER BY ended, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED)"
 )
 READY = (
     "SELECT queue, count(*) FILTER (WHERE due <= %(now)s), count(*) FILTER (WHERE due > %(now)s), min(due)"
-    " FROM raptor.task WHERE state = 'ready' GROUP BY queue"
+    f" FROM raptor.task WHERE {OPEN} GROUP BY queue"
 )
 COUNTED = (
-    "SELECT queue, state, count(*) FROM raptor.task WHERE state = 'taken' GROUP BY queue, state",
-    "SELECT queue, state, count(*) FROM raptor.task WHERE state = 'dead' GROUP BY queue, state",
-    "SELECT queue, state, count(*) FROM raptor.task WHERE state IN ('done', 'cancelled') GROUP BY queue, state",
+    "SELECT queue, state, count(*) FROM raptor.taken GROUP BY queue, state",
+    "SELECT queue, state, count(*) FROM raptor.task WHERE shelf = 'dead' GROUP BY queue, state",
+    "SELECT queue, state, count(*) FROM raptor.task WHERE shelf IN ('done', 'cancelled') GROUP BY queue, state",
 )
 # From one name to the next in the index: a plain DISTINCT would read all of it.
 _NAMES = (
-    "WITH RECURSIVE name(n) AS ((SELECT queue FROM raptor.task WHERE state = 'ready' ORDER BY queue LIMIT 1) UNION ALL"
-    " SELECT (SELECT queue FROM raptor.task WHERE state = 'ready' AND queue > n ORDER BY queue LIMIT 1)"
+    "WITH RECURSIVE name(n) AS ((SELECT queue FROM raptor.task WHERE shelf = 'open' ORDER BY queue LIMIT 1) UNION ALL"
+    " SELECT (SELECT queue FROM raptor.task WHERE shelf = 'open' AND queue > n ORDER BY queue LIMIT 1)"
     " FROM name WHERE n IS NOT NULL)"
 )
-QUEUES = f"{_NAMES} SELECT n FROM name WHERE n IS NOT NULL"
+QUEUES = (
+    f"{_NAMES} SELECT n FROM name WHERE n IS NOT NULL AND EXISTS (SELECT 1 FROM raptor.task WHERE {OPEN} AND queue = n)"
+)
 _LANES = "unnest(ARRAY[false, true]) AS s (suspect), generate_series(0, 9) AS p (priority)"
 UPCOMING = (
     f"SELECT q.queue, d.due FROM unnest(%(queues)s::text[]) AS q (queue), {_LANES},"
-    " LATERAL (SELECT due FROM raptor.task AS t WHERE t.state = 'ready' AND t.queue = q.queue"
+    f" LATERAL (SELECT due FROM raptor.task AS t WHERE {OPEN} AND t.queue = q.queue"
     " AND t.suspect = s.suspect AND t.priority = p.priority"
     ' AND t.due > %(after)s ORDER BY t.due LIMIT %(limit)s) AS d ORDER BY d.due, q.queue COLLATE "C" LIMIT %(limit)s'
 )
 EARLIEST = (
     f"{_NAMES} SELECT n, min(d.due) FROM name, {_LANES}, LATERAL (SELECT due FROM raptor.task AS t"
-    " WHERE t.state = 'ready' AND t.queue = n AND t.suspect = s.suspect AND t.priority = p.priority"
+    f" WHERE {OPEN} AND t.queue = n AND t.suspect = s.suspect AND t.priority = p.priority"
     " ORDER BY t.due LIMIT 1) AS d WHERE n IS NOT NULL GROUP BY n"
 )
+
+SHELVES: dict[State, tuple[str, ...]] = {
+    State.READY: ("open",),
+    State.TAKEN: ("open", "stray"),
+    State.DONE: ("done",),
+    State.DEAD: ("dead",),
+    State.CANCELLED: ("cancelled",),
+}
+"""Where the rows in a state are, by which they are found."""
 
 
 async def find(transaction: Transaction, query: Query) -> list[Task]:
@@ -85,14 +98,19 @@ async def find(transaction: Transaction, query: Query) -> list[Task]:
     }
     given = {condition: value for condition, value in wanted.items() if value is not None}
     conditions = list(given)
-    if query.owner_not is not None or query.lapsed is not None or query.owners:
-        conditions.append("t.state = 'taken'")
+    runs = query.owner_not is not None or query.lapsed is not None or bool(query.owners)
     if query.states:  # spelled out, so that a partial index is found
-        conditions.append(f"t.state IN ({', '.join(repr(State(state).value) for state in query.states)})")
+        conditions.append(f"t.state IN ({_listed(query.states)})")
+        conditions.append(f"t.shelf IN ({_listed({shelf for state in query.states for shelf in SHELVES[state]})})")
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     order = "DESC" if query.newest else "ASC"
-    statement = f"{WHOLE} {where} ORDER BY t.id {order} LIMIT %s"
+    whole = TAKEN if runs or set(query.states) == {State.TAKEN} else WHOLE
+    statement = f"{whole} {where} ORDER BY t.id {order} LIMIT %s"
     return [_whole(row) for row in await transaction.rows(statement, (*given.values(), query.limit))]
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(f"'{word}'" for word in sorted(words))
 
 
 def _whole(row: Sequence[Any]) -> Task:

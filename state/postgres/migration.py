@@ -18,7 +18,7 @@ from raptor.errors import RefusedState
 from raptor.state.postgres.address import Address
 from raptor.state.postgres.trouble import grants
 
-VERSION = 2
+VERSION = 3
 AHEAD = 1  # so many versions further this Raptor still goes along
 
 TABLE = "CREATE TABLE raptor.version (version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"
@@ -81,6 +81,7 @@ async def _step(connection: AsyncConnection[Any], address: Address) -> int:
     """Apply the next version, or see that another did."""
     name = address.schema
     async with connection.transaction():
+        await connection.execute("SET LOCAL statement_timeout = 0")  # a large table takes its time
         await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 11))", (f"raptor schema {name}",))
         version = 0
         row = await (await connection.execute("SELECT to_regclass(%s)", (f"{name}.version",))).fetchone()

@@ -52,12 +52,32 @@ class Answer:
     def __init__(self, pipe: Pipe, name: bytes = b"") -> None:
         self._pipe = pipe
         self.name = name  # of what it prepares
-        self.rows: list[tuple[Any, ...]] | None = None
+        self.is_here = False
+        self._result: PGresult | None = None  # as it came
+        self._rows: list[tuple[Any, ...]] = []
+
+    async def count(self) -> int:
+        """How many rows there are. To read them may wait until there is nothing else to do."""
+        while not self.is_here:
+            await self._pipe.receive()
+        return len(self._rows) if self._result is None else self._result.ntuples
 
     async def fetchall(self) -> list[tuple[Any, ...]]:
-        while self.rows is None:
-            await self._pipe.receive()
+        await self.count()
         return self.rows
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Of one that is here."""
+        result, self._result = self._result, None
+        if result is not None:
+            self._rows = self._pipe.read(result)
+        return self._rows
+
+    def arrive(self, result: PGresult | None) -> None:
+        self.is_here = True
+        if result is not None and result.status == ExecStatus.TUPLES_OK:
+            self._result = result
 
 
 class Pipe:
@@ -146,6 +166,14 @@ class Pipe:
             if self.connection.closed:
                 raise
 
+    def begin(self) -> None:
+        """Have the server work on what was sent, while there is more to come."""
+        self._pgconn.flush()
+
+    def read(self, result: PGresult) -> list[tuple[Any, ...]]:
+        self._transformer.set_pgresult(result)
+        return self._transformer.load_rows(0, result.ntuples, tuple)
+
     def look(self) -> None:
         """Raise psycopg's OperationalError if the server has gone since the last answer: nothing was sent then."""
         self._pgconn.consume_input()
@@ -165,12 +193,7 @@ class Pipe:
 
     def _give(self, result: PGresult | None) -> None:
         """It is the answer of the earliest that has none."""
-        answer = self._expected.popleft()
-        if result is not None and result.status == ExecStatus.TUPLES_OK:
-            self._transformer.set_pgresult(result)
-            answer.rows = self._transformer.load_rows(0, result.ntuples, tuple)
-        else:
-            answer.rows = []
+        self._expected.popleft().arrive(result)
 
     async def _result(self) -> PGresult | None:
         while self._pgconn.is_busy():

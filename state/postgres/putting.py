@@ -14,7 +14,7 @@ from raptor.errors import BadInput
 from raptor.state.asked import check
 from raptor.state.base import Receipt
 from raptor.state.postgres.pipe import Answer
-from raptor.state.postgres.transaction import Finish, Merged, Transaction
+from raptor.state.postgres.transaction import Finish, Merged, Reading, Transaction
 from raptor.state.postgres.wire import BYTEA, FLOAT8, INT2, INT4, INT8, TEXT, TIME, Column, Time, at, not_before
 from raptor.task import Task
 
@@ -105,11 +105,11 @@ async def send_keyed(
     await lock_keys(transaction, tasks)
     finish = await send_in_order(transaction, tasks, now, replace)
 
-    async def told() -> list[Receipt]:
-        placed = await finish()
+    async def told() -> Reading[list[Receipt]]:
+        placed = (await finish())()
         rung = (task for task, (_, new) in zip(tasks, placed, strict=True) if new or replace)
         transaction.tell(earliest((task.queue, task.due) for task in rung))
-        return placed
+        return lambda: placed
 
     return told
 
@@ -131,12 +131,12 @@ async def send_in_order(
     if plain:
         steps.append((await transaction.send(*_insert(plain, [now] * len(plain))), False))
 
-    async def finish() -> list[Receipt]:
+    async def finish() -> Reading[list[Receipt]]:
         placed: list[Receipt] = []
         for cursor, keyed in steps:
             rows = await cursor.fetchall()
             placed += [Receipt(*row) for row in rows] if keyed else [Receipt(row[0], True) for row in sorted(rows)]
-        return placed
+        return lambda: placed
 
     return finish
 

@@ -6,12 +6,14 @@ wait for somebody else's lock, one for looking. A session beside them listens.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from raptor.clock import Clock
+from raptor.errors import NotWritten
 from raptor.state.asked import check
 from raptor.state.base import (
     TABLES,
@@ -37,11 +39,14 @@ from raptor.state.postgres.lane import READER, Call, Lane
 from raptor.state.postgres.looking import DROP, EARLIEST, QUEUES, SHED, UPCOMING
 from raptor.state.postgres.putting import check_all, earliest, merged, send_keyed
 from raptor.state.postgres.session import Session
-from raptor.state.postgres.taking import send_extend, send_settle, send_take
+from raptor.state.postgres.settling import send_extend, send_settle
+from raptor.state.postgres.taking import Given, is_limited, send_take
 from raptor.state.postgres.trail import Trails
-from raptor.state.postgres.transaction import Finish, Transaction
+from raptor.state.postgres.transaction import Finish, Reading, Transaction
 from raptor.state.postgres.trouble import not_written
+from raptor.state.postgres.waves import Waves
 from raptor.state.postgres.wire import INT8, Column, Time, at, reached, seconds
+from raptor.state.sure import is_sure
 from raptor.task import Move, Run, Slot, State, Task
 
 T = TypeVar("T")
@@ -64,8 +69,15 @@ class PostgresStore:
         self._flow, self._rest, self._looks = (
             Lane(address, role, self.session, self._own.add) for role in ("tasks", "records", READER)
         )
+        self._waves = Waves()
+        self._apart: set[asyncio.Future[frozenset[int]]] = set()  # verdicts that are not written where takes are
         self._found: dict[str, list[Task]] = {}  # taken for an owner who did not wait for them
         self._now = 0.0  # the latest that was handed in
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Others would have to pass over what one has its eye on."""
+        return self.session.is_alone
 
     @property
     def promise(self) -> Promise | None:
@@ -93,19 +105,38 @@ class PostgresStore:
         self._ring(earliest((task.queue, task.due) for task in rung))
         return placed
 
-    async def take(self, wants: Sequence[Want], *, owner: str, now: float) -> Taken:
-        if found := self._found.pop(owner, None):
-            return Taken(found, {})
-        if not wants:
+    async def take(
+        self, wants: Sequence[Want], *, owner: str, now: float, sure: asyncio.Future[bool] | None = None
+    ) -> Taken:
+        if sure is not None and sure.done() and not sure.result():
             return Taken([], {})
+        if self._found.get(owner) and await is_sure(sure):
+            return Taken(self._found.pop(owner), {})
+        if not wants or (is_limited(wants) and not await is_sure(sure)):
+            return Taken([], {})
+        places = self._waves.keep(2 * len(wants))
 
-        def lost(taken: Taken) -> None:
-            if taken.tasks:
-                self._found.setdefault(owner, []).extend(taken.tasks)
+        def lost(given: Given) -> None:
+            self._waves.give(places, given.places)
+            if given.taken.tasks:
+                self._found.setdefault(owner, []).extend(given.taken.tasks)
 
-        return await self._flow.ask(
-            Call(lambda transaction: send_take(transaction, self._bells, wants, owner, now), about=wants, lost=lost)
-        )
+        def has_room() -> bool:
+            return sure is None or (not sure.cancelled() and sure.result() and not self._apart)
+
+        def work(transaction: Transaction) -> Awaitable[Finish[Given]]:
+            return send_take(transaction, self._bells, wants, owner, now, places, has_room)
+
+        try:
+            if sure is None and self._apart:
+                await asyncio.wait(self._apart)
+            given = await self._flow.ask(Call(work, about=wants, lost=lost, until=sure))
+        except NotWritten as error:
+            if error.reason != "unknown":
+                self._waves.give(places, {})
+            raise
+        self._waves.give(places, given.places)
+        return given.taken
 
     async def settle(self, moves: Sequence[Move], *, now: float) -> frozenset[int]:
         check(move.successor for move in moves if move.successor is not None)  # all else was, of what it repeats
@@ -113,14 +144,19 @@ class PostgresStore:
             return frozenset()
         waits = any(move.successor is not None and move.successor.key is not None for move in moves)
         lane = self._rest if waits else self._flow
-        stale = await lane.ask(Call(lambda transaction: send_settle(transaction, moves, now), about=moves))
+        settled = lane.ask(Call(lambda transaction: send_settle(transaction, moves, now), about=moves, joins=True))
+        if waits:
+            self._apart.add(settled)
+            settled.add_done_callback(self._apart.discard)
+        stale = await settled
+        self._waves.end(move.id for move in moves)
         self._ring(earliest(entry for move in moves if move.id not in stale for entry in move.ready))
         return stale
 
     async def extend(self, holds: Sequence[Hold], *, until: float) -> Held:
         if not holds:
             return Held(frozenset(), frozenset())
-        return await self._flow.ask(Call(lambda transaction: send_extend(transaction, holds, until)))
+        return await self._flow.ask(Call(lambda transaction: send_extend(transaction, holds, until), joins=True))
 
     async def cancel(self, ids: Sequence[int], *, now: float, reason: str) -> dict[int, State]:
         before = await self._write(lambda transaction: looking.cancel(transaction, ids, now, reason), ids)
@@ -318,8 +354,8 @@ def _at_once(work: Callable[[Transaction], Awaitable[T]]) -> Callable[[Transacti
     async def do(transaction: Transaction) -> Finish[T]:
         answer = await work(transaction)
 
-        async def finish() -> T:
-            return answer
+        async def finish() -> Reading[T]:
+            return lambda: answer
 
         return finish
 

@@ -10,7 +10,10 @@ from raptor.state.postgres.pipe import Answer, Pipe, Values
 
 T = TypeVar("T")
 
-Finish: TypeAlias = Callable[[], Awaitable[T]]
+Reading: TypeAlias = Callable[[], T]
+"""What makes an answer of rows that are here. It has until the commit is done, which is asked for meanwhile."""
+
+Finish: TypeAlias = Callable[[], Awaitable[Reading[T]]]
 """What is left to do for an answer when everything was sent."""
 
 NOTES, NOTE = 1000, 1900  # of a transaction, and characters of each: PostgreSQL takes 8000 bytes
@@ -46,7 +49,7 @@ class Transaction:
         self._pipe = pipe
         self._schema = schema
         self._is_heard = is_heard
-        self._lane = lane
+        self.lane = lane
         self._mark = mark
         self._sealed: Answer | None = None
         self.notes: list[str] = []  # told to all nodes with the commit
@@ -69,7 +72,7 @@ class Transaction:
     async def seal(self) -> None:
         """Say that this was all, until more is sent: it goes out with the rest."""
         told, self.notes = self.notes, []
-        self._sealed = self._pipe.send(named(SEAL, self._schema), (self._lane, self._mark, told))
+        self._sealed = self._pipe.send(named(SEAL, self._schema), (self.lane, self._mark, told))
 
     async def writes(self) -> bool:
         """Whether it leaves its mark."""

@@ -96,6 +96,18 @@ async def test_a_damaged_task_is_given_as_damaged_and_holds_up_nobody(files: Fil
     assert len(await files.store.find(Query())) == 3
 
 
+@pytest.mark.parametrize("harm", ["'[['", "CAST(x'5bff5d' AS TEXT)"])
+async def test_a_rate_that_cannot_be_read_any_more_counts_as_used_up(files: Files, tmp_path: Path, harm: str) -> None:
+    want = Want(queue="default", room=9, rate=2, per_s=10.0)
+    await files.store.put([Task(service="work", due=0.0)] * 4, now=1.0)
+    assert len((await files.store.take([want], owner="a", now=50.0)).tasks) == 2
+    change(tmp_path / "state" / "raptor.sqlite", f"UPDATE pace SET starts = {harm}")
+    for now in (70.0, 79.0):
+        taken = await files.store.take([want], owner="a", now=now)
+        assert (taken.tasks, taken.spent) == ([], {"default": 80.0})
+    assert len((await files.store.take([want], owner="a", now=80.0)).tasks) == 2
+
+
 def test_raptor_itself_needs_no_pytest() -> None:
     program = "import sys; sys.modules['pytest'] = sys.modules['hypothesis'] = None; import raptor.node, raptor.testing"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from raptor.clock import SystemClock
 from raptor.errors import RefusedState
@@ -18,17 +18,9 @@ from tests.damage.homes import Case
 from tests.powercut.records import Records, everything
 from tests.system.states import opened
 
-PATIENCE_S = 30
+PATIENCE_S = 120  # of the clock: a busy machine is no surprise
 
 HARMLESS, REFUSED, REPAIRED, TOLD = "harmless", "refused", "repaired", "told by a deep look"
-UNSEALED = "unsealed"  # a column of a task that neither its checksum nor an index knows: a known limit, counted
-
-# By the state in which a task is: in the others an index has them, and the look at every start compares.
-UNKNOWN = {
-    "created", "attempts", "max_attempts", "key_until", "active_s", "timeout_s", "timing", "started", "previous",
-    "output", "error", "reason", "history", "fence", "owner", "deaths", "unwanted",
-}  # fmt: skip
-UNKNOWN_UNLESS = {"due": "ready", "priority": "ready", "suspect": "ready", "lease": "taken", "ended": "done cancelled"}
 
 
 class Outcome(NamedTuple):
@@ -68,8 +60,6 @@ def _told(case: Case, home: Path, found: Records) -> Outcome:
         Home.read(home).examine(deep=True)
     except RefusedState as refused:
         return Outcome(TOLD, _without_advice(refused))
-    if all(_is_unsealed(key, case.records.get(key), found.get(key)) for key in different(case.records, found)):
-        return Outcome(UNSEALED, [])
     return Outcome("changed", [f"started with other records: {difference(case.records, found)}"])
 
 
@@ -114,13 +104,6 @@ def _without_advice(refused: RefusedState) -> list[str]:
 
 def different(expected: Records, found: Records) -> list[str]:
     return sorted(key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key))
-
-
-def _is_unsealed(key: str, was: Any, now: Any) -> bool:
-    if not key.startswith("task/") or was is None or now is None:
-        return False
-    open_now = {column for column, states in UNKNOWN_UNLESS.items() if was["state"] not in states.split()}
-    return {column for column in was if was[column] != now.get(column)} <= UNKNOWN | open_now
 
 
 def difference(expected: Records, found: Records) -> str:

@@ -145,6 +145,22 @@ async def test_a_revived_repetition_does_not_double_the_series(queues: QueueWorl
     assert queues.times() == [0, 60, 3600, 7200, 10800]
 
 
+async def test_a_repetition_that_is_revived_when_its_next_is_forgotten_does_not_double_the_series(
+    queues: QueueWorld,
+) -> None:
+    queues.service()
+    node = await queues.boot()
+    first = await node.put("work", every="1h")
+    await queues.until(1.5 * HOUR)
+    for _ in range(2):
+        await node.call("retry", ids=[first.id])
+        await queues.clock.sleep(60)
+    assert await queues.image.drop([first.id + 1]) == 1  # as retention does
+    await node.call("retry", ids=[first.id])
+    await queues.until(4.5 * HOUR)
+    assert queues.times() == [0, 3600, 5400, 5460, 5520, 7200, 10800, 14400]
+
+
 async def test_a_revived_repetition_that_a_crash_ends_does_not_double_the_series(queues: QueueWorld) -> None:
     queues.service(takes=lambda _: 100.0 if queues.counts["work"] == 2 else 0.0, on_crash="skip")
     node = await queues.boot()

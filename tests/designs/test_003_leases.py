@@ -140,6 +140,22 @@ async def test_a_result_that_comes_too_late_is_refused_recorded_and_told(queues:
     assert (line.id, line.info[:7]) == (f"{handle.id}.1", "refused")
 
 
+async def test_of_two_who_bring_the_same_task_back_nobody_tells_of_a_refused_result(queues: QueueWorld) -> None:
+    queues.share()
+    queues.service(takes=10.0)
+    first = await queues.boot(processors=1)
+    handle = await first.put("work")
+    await queues.until(1)
+    others = [await queues.boot(processors=1) for _ in range(2)]
+    await queues.crash(first)
+    await queues.until(120)
+    assert all("settle" in other.door.calls for other in others)
+    task = await queues.task(handle.id)
+    assert (task.state, len(task.history)) == (State.DONE, 1)
+    assert not queues.happened("result_refused")
+    assert await queues.image.history("work") == []
+
+
 async def test_what_is_taken_after_an_outage_has_its_whole_lease(queues: QueueWorld) -> None:
     queues.share()
     queues.service(takes=200.0)

@@ -162,9 +162,10 @@ def _guided(target: Target, watch: Watch, seed: int, seconds: float, inputs: Pat
     words = inputs.parent / f"{target.name}.words"
     escaped = ["".join(f"\\x{byte:02x}" for byte in word) for word in target.words]
     words.write_text("".join(f'"{word}"\n' for word in escaped))
-    options: dict[str, object] = {"seed": seed % 2**31 or 1, "max_total_time": max(1, int(seconds)), "max_len": 4096,
-    "rss_limit_mb": 0,
-               "timeout": 120, "verbosity": 0, "print_final_stats": 0}  # fmt: skip
+    options: dict[str, object] = {
+        "seed": seed % 2**31 or 1, "max_total_time": max(1, int(seconds)), "max_len": 4096, "rss_limit_mb": 0,
+        "timeout": 120, "verbosity": 0, "print_final_stats": 0, "artifact_prefix": f"{inputs.parent}/",
+    }  # fmt: skip
     if target.words:
         options["dict"] = words
     arguments = [f"-{option}={value}" for option, value in options.items()]

@@ -41,10 +41,7 @@ def page(data: bytes) -> None:
             changed[place % len(changed)] = value
         if data[:1] and data[0] % 8 == 7:
             del changed[len(changed) * (data[-1] + 1) // 257 :]
-    path = scratch() / "x.sqlite"
-    path.write_bytes(file)
-    path.with_name("x.sqlite-wal").write_bytes(log)
-    pages, rescue = Pages(path), Rescue()
+    pages, rescue = Pages(bytes(file), bytes(log)), Rescue()
     for cell in pages.cells():
         rescue.see(cell)
     pages.version, pages.exact, pages.missing, rescue.rows, rescue.last, rescue.losses  # noqa: B018

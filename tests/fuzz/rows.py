@@ -10,8 +10,9 @@ import msgspec
 
 from raptor.errors import BadInput, RefusedState
 from raptor.rows import Definition, Line, SchedulerState, ServiceTiming
-from raptor.state import anchor, rescue, tasks
+from raptor.state import amending, anchor, columns, rescue, tasks
 from raptor.state.base import Hold, Query, Want
+from raptor.state.columns import listed
 from raptor.state.connection import lenient, schema
 from raptor.state.parts import SCRIPTS
 from raptor.state.postgres import looking, taking
@@ -19,6 +20,7 @@ from raptor.state.postgres.tables import read_record
 from raptor.state.postgres.wire import at, not_before, packed, reached, seconds
 from raptor.state.seal import BrokenSeal, is_id, new_id, seal, unseal
 from raptor.state.settling import settle
+from raptor.state.sums import asked_of, fate_of, teach
 from raptor.task import Move, Run, Slot, State, Task, Try
 from tests.fuzz.draw import Draw
 from tests.fuzz.target import Target, must, scratch
@@ -96,6 +98,7 @@ def _database() -> sqlite3.Connection:
     connection.text_factory = lenient
     connection.executescript(schema("stamp.sql"))
     connection.execute("INSERT INTO stamp VALUES (?, 1)", (new_id(),))
+    teach(connection)
     for script in SCRIPTS:
         connection.executescript(schema(script))
     return connection
@@ -106,12 +109,12 @@ def _put(value: Any) -> Any:
     return None if isinstance(value, tuple) else int(value) if isinstance(value, bool) else value
 
 
-CHANGED = tuple(name for name in rescue.COLUMNS if name not in ("id", "crc"))
+CHANGED = tuple(name for name in rescue.COLUMNS if name not in ("id", "crc", "fate"))
 UNCHANGED = {name: _put(getattr(TASK, name, None)) for name in CHANGED} | {"state": "ready"}
-TEXT = {*rescue.TEXTS, *rescue.MAYBE_TEXTS}
+TEXT = {*columns.TEXTS, *columns.MAYBE_TEXTS}
 # Bytes as text, for what is not UTF-8; data may be either.
 INSERTS = tuple(
-    f"INSERT INTO task ({rescue.NAMES}) VALUES ("
+    f"INSERT INTO task ({listed(rescue.COLUMNS)}) VALUES ("
     + ", ".join(f"CAST(:{name} AS TEXT)" if name in texts else f":{name}" for name in rescue.COLUMNS)
     + ")"
     for texts in (TEXT, {*TEXT, "data"})
@@ -120,17 +123,17 @@ INSERTS = tuple(
 
 def _column(draw: Draw, name: str) -> Any:
     """What STRICT lets a column of task hold, however little sense it makes."""
-    if name in rescue.TEXTS:
+    if name in columns.TEXTS:
         return draw.pick((*State, "", "lost")) if name == "state" else draw.text().encode("utf-8", "surrogatepass")
     if name == "data":
         return draw.pick((draw.text().encode("utf-8", "surrogatepass"), draw.blob(), draw.integer(), _finite(draw)))
-    if name in rescue.COUNTS:
+    if name in columns.COUNTS:
         return draw.integer() >> 1  # a fence that cannot grow by one has no takes left
-    if name in rescue.NUMBERS:
+    if name in columns.NUMBERS:
         return _finite(draw)
-    if name in rescue.MAYBE_TEXTS:
+    if name in columns.MAYBE_TEXTS:
         return draw.maybe(lambda: draw.text().encode("utf-8", "surrogatepass"))
-    return draw.maybe(draw.integer if name in rescue.MAYBE_COUNTS else lambda: _finite(draw))
+    return draw.maybe(draw.integer if name in columns.MAYBE_COUNTS else lambda: _finite(draw))
 
 
 def _finite(draw: Draw) -> float:
@@ -157,17 +160,17 @@ def rows_of_tasks(data: bytes) -> None:
             connection.execute("REPLACE INTO pace VALUES ('default', ?)", (draw.pick(("[]", "[[1,2]]", "[[1e18,5]]")),))
         taken = tasks.take_all(connection, [want], "me", NOW)
         holds = [Hold(task.id, task.fence) for task in taken.tasks]
-        tasks.extend(connection, holds, NOW + 60)
+        amending.extend(connection, holds, NOW + 60)
         moves = [_move(draw, task) for task in taken.tasks]
         must(settle(connection, moves, 100, NOW) == frozenset(), "what was taken is another's")
         tasks.stat(connection, NOW)
         tasks.queues(connection)
         try:
             tasks.find(connection, Query())
-            tasks.cancel(connection, [1, 2, 3], NOW, "")
+            amending.cancel(connection, [1, 2, 3], NOW, "")
         except BrokenSeal:
             pass
-        tasks.revive(connection, [1, 2, 3], NOW)
+        amending.revive(connection, [1, 2, 3], NOW)
         tasks.shed(connection, NOW, 10)
         tasks.drop(connection, [1, 2, 3])
     finally:
@@ -183,13 +186,11 @@ def _insert(connection: sqlite3.Connection, draw: Draw, id: int) -> None:
     body = row["data"]
     is_text = isinstance(body, bytes) and bool(draw.below(2))
     body = lenient(body) if is_text else body
-    whole = draw.below(4) and isinstance(body, str | bytes)
-    row["crc"] = tasks.checksum(id, _text(row["queue"]), _text(row["service"]), body) if whole else draw.integer()
+    read = {name: lenient(value) if isinstance(value, bytes) else value for name, value in row.items()} | {"data": body}
+    for name, of in (("crc", asked_of), ("fate", fate_of)):
+        fitting = of(read) if draw.below(4) else None
+        row[name] = draw.integer() if fitting is None else fitting
     connection.execute(INSERTS[is_text], row)
-
-
-def _text(value: Any) -> str:
-    return lenient(value) if isinstance(value, bytes) else str(value)
 
 
 def _move(draw: Draw, task: Task) -> Move:

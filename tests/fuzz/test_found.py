@@ -169,4 +169,4 @@ def test_a_page_that_was_cut_off_behind_its_own_number_is_no_endless_cell(tmp_pa
     first[300:303] = b"\x84\x58\x01"
     first[395:399] = (2).to_bytes(4, "big")
     (tmp_path / "x").write_bytes(first + (2).to_bytes(4, "big"))
-    assert list(Pages(tmp_path / "x").cells()) == []
+    assert list(Pages.read(tmp_path / "x").cells()) == []

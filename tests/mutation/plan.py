@@ -12,6 +12,7 @@ PURE: dict[str, tuple[str, ...]] = {
         "tests/fuzz/test_found.py::test_a_range_of_one_with_a_step_is_that_one",
         "tests/fuzz/test_found.py::test_a_range_of_more_keeps_its_step",
     ),
+    "raptor.state.sums": ("tests/unit/test_sums.py", "tests/system/test_state_version_3.py"),
     "raptor.settlement": ("tests/unit/test_settlement.py", "tests/designs/test_001_repeating.py"),
 }  # fmt: skip
 """Every mutant."""
@@ -45,12 +46,21 @@ SAMPLED: dict[str, tuple[str, ...]] = {
         "tests/designs/test_004_time.py",
     ),
     "raptor.state.tasks": (
-        "tests/conformance/test_store.py", "tests/conformance/test_files.py",
+        "tests/conformance/test_store.py", "tests/conformance/test_files.py", "tests/damage/test_columns.py",
         "tests/fuzz/test_found.py::test_a_task_whose_data_became_a_number_is_given_as_damaged_and_holds_up_nobody",
         "tests/fuzz/test_found.py::test_a_task_in_no_state_that_there_is_is_told_as_damage",
     ),
-    "raptor.state.settling": ("tests/conformance/test_store.py",),
+    "raptor.state.columns": (
+        "tests/damage/test_columns.py", "tests/conformance/test_files.py",
+        "tests/fuzz/test_found.py::test_a_task_whose_data_became_a_number_is_given_as_damaged_and_holds_up_nobody",
+        "tests/fuzz/test_found.py::test_a_task_in_no_state_that_there_is_is_told_as_damage",
+    ),
+    "raptor.state.amending": ("tests/conformance/test_store.py", "tests/damage/test_columns.py"),
+    "raptor.state.settling": ("tests/conformance/test_store.py", "tests/damage/test_columns.py"),
     "raptor.state.transient": ("tests/conformance/test_store.py",),
+    "raptor.state.postgres.settling": (
+        "tests/conformance/test_postgres.py", "tests/system/test_postgres_nonsense.py",
+    ),
     "raptor.state.postgres.taking": (
         "tests/conformance/test_postgres.py", "tests/system/test_postgres_nonsense.py",
     ),

@@ -18,10 +18,13 @@ from raptor.state.postgres import session
 from raptor.state.postgres.address import read
 from raptor.state.postgres.store import PostgresStore
 from raptor.task import State
-from raptor.testing.conformance.sample import NOW, task
+from raptor.testing.conformance.sample import NOW, task, want
 from tests.postgres import Stores
 
 WAIT_S = 40.0
+
+
+UPDATES = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE schemaname = 'SCHEMA' AND relname = 'task'"
 
 
 def ask(address: str, statement: str) -> list[tuple[Any, ...]]:
@@ -65,17 +68,26 @@ async def test_what_waits_and_what_runs_have_partial_indexes_that_are_used(pg_st
     found = dict(
         ask(pg_address, "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'SCHEMA' AND tablename = 'task'")
     )
-    assert "due" in found["task_ready"]
-    assert "WHERE (state = 'ready'::text)" in found["task_ready"]
-    assert "WHERE (state = 'taken'::text)" in found["task_taken"]
+    assert "due" in found["task_open"]
+    assert "WHERE (shelf = 'open'::text)" in found["task_open"]
     await pg_stores.store.put([task(due=4e9) for _ in range(2000)], now=NOW)
     await pg_stores.store.put([task()], now=NOW)
     plan = ask(
         pg_address,
         "EXPLAIN SELECT id FROM SCHEMA.task WHERE queue = 'default' AND NOT suspect AND priority = 5"
-        " AND state = 'ready' AND due <= now() ORDER BY due, id LIMIT 10",
+        " AND shelf = 'open' AND state = 'ready' AND due <= now() ORDER BY due, id LIMIT 10",
     )
-    assert "task_ready" in "\n".join(line for (line,) in plan)
+    assert "task_open" in "\n".join(line for (line,) in plan)
+
+
+async def test_a_take_changes_no_index(pg_stores: Stores, pg_address: str, system_clock: Clock) -> None:
+    await pg_stores.store.put([task() for _ in range(100)], now=NOW)
+    taken = await pg_stores.store.take([want()], owner="a", now=NOW)
+    assert len(taken.tasks) == 100
+    async with asyncio.timeout(WAIT_S):
+        while (updates := ask(pg_address, UPDATES)) != [(100, 100)]:  # the server tells of them a little later
+            assert updates == [(0, 0)]
+            await system_clock.sleep(0.05)
 
 
 @pytest.mark.spec("000-33", "000-34")

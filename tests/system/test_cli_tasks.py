@@ -11,6 +11,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -625,6 +626,8 @@ def test_work_starts_no_scheduler_and_forgets_none(project: Project) -> None:
     project.ok("schedule", "main", "hourly")
     main = project.start("main", "--interval", "1h")
     main.wait_for("hourly ▶ started")
+    while project.ran != ["hourly"]:  # which is said just before it begins
+        time.sleep(0.01)
     main.signal(signal.SIGKILL)
     main.end()
     running = node(project)

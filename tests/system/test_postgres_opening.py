@@ -72,22 +72,54 @@ async def test_the_version_before_goes_along_and_two_ahead_is_refused(
 async def test_a_node_of_the_version_before_goes_on_while_the_schema_is_brought_up(
     pg_address: str, server_url: str, system_clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It takes and settles by statements that know nothing of `shelf`, `listed` and `wave`."""
     monkeypatch.setattr(migration, "VERSION", VERSION - 1)
-    async with open_store(pg_address, system_clock) as before:
-        await before.put([task(data="1"), task(data="2", key="k")], now=NOW)
-        (first,) = (await before.take([Want(queue="default", room=1)], owner="a", now=NOW)).tasks
-        monkeypatch.setattr(migration, "VERSION", VERSION)
-        async with open_store(pg_address, system_clock) as after:
-            with psycopg.connect(server_url) as connection:
-                newest = connection.execute(f"SELECT max(version) FROM {schema_of(pg_address)}.version".encode())
-                assert newest.fetchone() == (VERSION,)
-            ((same, new),) = await before.put([task(data="3", key="k")], now=NOW)
-            assert not new
-            assert not await before.settle([move(first, State.DONE, ended=NOW)], now=NOW)
-            (second,) = (await after.take([Want(queue="default", room=9)], owner="b", now=NOW)).tasks
-            assert second.id == same
-            await before.put([task(data="4")], now=NOW)
-            assert [one.state for one in await after.find(Query())] == [State.DONE, State.TAKEN, State.READY]
+    async with open_store(pg_address, system_clock) as store:
+        await store.put([task(data=str(number)) for number in range(4)], now=NOW)
+    schema = schema_of(pg_address)
+    take = (
+        f"UPDATE {schema}.task SET state = 'taken', fence = fence + 1, owner = 'before', started = to_timestamp({NOW}),"
+        f" lease = to_timestamp({NOW + 60}) WHERE state = 'ready' AND id = "
+    )
+    settle = f"UPDATE {schema}.task SET state = 'STATE', ended = ENDED, owner = NULL, lease = NULL WHERE id = "
+    done, back = settle.replace("STATE", "done").replace("ENDED", "now()"), settle.replace("STATE", "ready")
+    change(server_url, f"{take}1", f"{take}2")
+    monkeypatch.setattr(migration, "VERSION", VERSION)
+    async with open_store(pg_address, system_clock) as after:
+        with psycopg.connect(server_url) as connection:
+            newest = connection.execute(f"SELECT max(version) FROM {schema}.version".encode()).fetchone()
+            assert newest == (VERSION,)
+        assert [one.id for one in await after.find(Query(owners=("before",)))] == [1, 2]
+        change(server_url, f"{done}1")
+        ((_, second),) = [await after.find(Query(states=(State.DONE, State.TAKEN)))]
+        assert not await after.settle([move(second, State.READY)], now=NOW)
+        given = (await after.take([Want(queue="default", room=2)], owner="after", now=NOW)).tasks
+        assert [one.id for one in given] == [2, 3]
+        # Nodes of the version before take back what a dead node of this one had, and take it themselves.
+        change(server_url, f"{back.replace('ENDED', 'NULL')}3", f"{take}3", f"{take}4")
+        assert [one.id for one in await after.find(Query(owners=("before",)))] == [3, 4]
+        assert [one.id for one in await after.find(Query(owners=("after",)))] == [2]
+        ((counted),) = await after.stat(now=NOW)
+        assert (counted.ready, counted.taken, counted.done) == (0, 3, 1)
+        third, fourth = await after.find(Query(lapsed=NOW + 61, owners=("before",)))
+        assert not await after.settle([move(third, State.DONE, ended=NOW), move(fourth, State.READY)], now=NOW)
+        assert [one.id for one in (await after.take([Want(queue="default", room=9)], owner="b", now=NOW)).tasks] == [4]
+
+
+async def test_what_was_taken_in_vain_is_found_when_a_node_of_the_version_before_takes_it(
+    pg_address: str, server_url: str, system_clock: Clock
+) -> None:
+    async with open_store(pg_address, system_clock) as store:
+        await store.put([task(), task(queue="b")], now=NOW)
+        sure = asyncio.get_running_loop().create_future()
+        taking = asyncio.ensure_future(store.take([Want(queue="default", room=1)], owner="after", now=NOW, sure=sure))
+        await store.queues()
+        sure.set_result(False)
+        assert (await taking).tasks == []
+        await store.take([Want(queue="b", room=1)], owner="after", now=NOW)  # stands where that did
+        take = "UPDATE {}.task SET state = 'taken', fence = fence + 1, owner = 'before', lease = now() WHERE id = 1"
+        change(server_url, take.format(schema_of(pg_address)))
+        assert [one.id for one in await store.find(Query(owners=("before",)))] == [1]
 
 
 @pytest.mark.parametrize("table", ["task (x int)", "version (x int)"])

@@ -12,21 +12,22 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from raptor.clock import Clock, SystemClock
 from raptor.errors import RefusedState
 from raptor.rows import Line
-from raptor.state.base import Query
+from raptor.state.base import Query, Want
 from raptor.state.connection import schema
 from raptor.state.home import Home
 from raptor.state.parts import PARTS
 from raptor.state.repair import Report, repair
 from raptor.state.rescue import COLUMNS, GAP, SHOWN, Rescue
 from raptor.state.salvage import Cell, Pages
-from raptor.state.tasks import checksum
-from raptor.task import Task
+from raptor.state.sums import ASKED, FATE, asked_of, fate_of, teach
+from raptor.task import State, Task
 from tests.system.states import DEFINITION, ROOT, change, opened
 from tests.system.tasks import NEWEST, TASKS, fill_tasks
 
@@ -61,6 +62,7 @@ def named(report: Report, ids: Sequence[int], others: int = 0) -> bool:
 
 def test_a_row_is_read_in_the_order_of_the_schema() -> None:
     with closing(sqlite3.connect(":memory:")) as connection:
+        teach(connection)
         connection.executescript("".join((schema("stamp.sql"), *PARTS[NAME].versions())))
         columns = connection.execute("PRAGMA table_info(task)").fetchall()
     assert tuple(name for _, name, *_ in columns) == COLUMNS
@@ -79,7 +81,7 @@ async def test_a_broken_head_costs_nothing_and_nothing_is_said_to_be_lost(
 
 
 async def test_a_page_that_is_gone_costs_its_tasks_and_they_are_named(home: Path, system_clock: Clock) -> None:
-    pages = Pages(home / NAME)
+    pages = Pages.read(home / NAME)
     cells = [cell for cell in pages.cells() if cell.rowid and len(cell.values) == len(COLUMNS)]
     page = cells[len(cells) // 2].page
     gone = sorted(cell.rowid for cell in cells if cell.page == page)
@@ -131,16 +133,34 @@ async def test_a_task_whose_checksum_does_not_fit_is_noticed_and_lost_alone(home
     assert await found(home, system_clock) == [task for task in TASKS if task != TASKS[5]]
 
 
-@pytest.mark.parametrize(
-    "harm",
-    ["state = 'gone'", "priority = 10", "history = '[{'", "due = -1", "suspect = 7", "attempts = -1"],
-)
-async def test_a_row_that_could_not_be_taken_is_not_kept(home: Path, system_clock: Clock, harm: str) -> None:
-    change(home / NAME, "PRAGMA ignore_check_constraints = 1", f"UPDATE task SET {harm} WHERE id = {TASKS[9].id}")
+@pytest.mark.parametrize("harm", ["priority = 10", "due = -1", "max_attempts = 4", "created = 0.25", "timing = '{}'"])
+async def test_a_task_that_is_not_what_was_asked_is_not_kept(home: Path, system_clock: Clock, harm: str) -> None:
+    change(home / NAME, f"UPDATE task SET {harm} WHERE id = {TASKS[9].id}")
     (home / NAME).write_bytes(b"\xff" * 100 + (home / NAME).read_bytes()[100:])
-    repair(home, system_clock)
-    tasks = await found(home, system_clock)
-    assert len(tasks) == len(TASKS) - (harm != "due = -1")  # that one may well be
+    assert named(repair(home, system_clock), [TASKS[9].id])
+    assert await found(home, system_clock) == [task for task in TASKS if task != TASKS[9]]
+
+
+@pytest.mark.parametrize(
+    "harm", ["state = 'gone'", "history = '[{'", "suspect = 7", "attempts = -1", "output = '8'", "fence = fence + 256"]
+)
+async def test_a_task_of_which_it_is_not_known_what_became_of_it_is_kept_as_dead(
+    home: Path, system_clock: Clock, harm: str
+) -> None:
+    was = next(task for task in TASKS if task.state is State.DONE)
+    change(home / NAME, f"UPDATE task SET {harm} WHERE id = {was.id}")
+    with pytest.raises(RefusedState, match=f"task {was.id} is not what was put"):
+        Home.read(home).examine(deep=True)
+    report = repair(home, system_clock)
+    assert report.lost == [f"{NAME}: what became of the task {was.id}: it is kept as dead"]
+    kept = {task.id: task for task in await found(home, system_clock)}
+    assert [task for task in TASKS if kept[task.id] != task] == [was]
+    assert (kept[was.id].state, kept[was.id].reason, kept[was.id].data) == (State.DEAD, "damaged", was.data)
+    async with opened(home, system_clock) as store:
+        assert await store.revive([was.id], now=5.0) == [was.id]
+        (again,) = [task for task in (await store.take([Want(queue="default", room=999)], owner="a", now=9e9)).tasks
+                    if task.id == was.id]  # fmt: skip
+    assert (again.reason, again.attempts, again.data) == ("", 0, was.data)
 
 
 @pytest.mark.parametrize("table", ["lines", "definitions"])
@@ -156,6 +176,7 @@ def test_of_a_queue_and_a_scheduler_of_one_name_the_one_that_is_lost_is_told(
 LOG = """
 import os, sys
 from pathlib import Path
+from typing import Any
 from raptor.clock import SystemClock
 from raptor.state.base import Want
 from raptor.task import Move, State, Task
@@ -193,14 +214,15 @@ def test_what_stands_only_in_a_damaged_log_is_kept_as_it_was_last(tmp_path: Path
 
 def row(**columns: object) -> Cell:
     """A row of a task, as it stands on a page."""
-    values: dict[str, object] = {
+    values: dict[str, Any] = {
         "queue": "q", "service": "s", "data": "1", "state": "ready", "priority": 5, "due": 1.5, "created": 1,
         "attempts": 0, "reason": "", "fence": 0, "deaths": 0, "suspect": 0, "unwanted": 0,
-        "crc": checksum(3, "q", "s", "1"),
     }  # fmt: skip
     page = columns.pop("page", 7)
-    values |= columns
-    return Cell(int(str(page)), 3, tuple(values.get(name) for name in COLUMNS))  # type: ignore[arg-type, misc]
+    whole = values | columns
+    asked, became = dict.fromkeys(ASKED) | values | {"id": 3}, dict.fromkeys(FATE) | whole
+    whole = {"crc": asked_of(asked), "fate": fate_of(became)} | whole
+    return Cell(int(str(page)), 3, tuple(whole.get(name) for name in COLUMNS))
 
 
 def test_of_two_rows_of_a_task_the_one_that_an_index_knows_is_kept() -> None:

@@ -17,7 +17,7 @@ from raptor.state.base import Query
 from raptor.state.connection import schema, writing
 from raptor.state.home import Home
 from raptor.state.parts import FORMAT, PARTS
-from raptor.state.tasks import checksum
+from raptor.state.sums import before
 from raptor.task import Task
 from tests.system.states import DEFINITION, STATE, ask, contents, fill, looked_at, opened, owned, run, slot, timing
 
@@ -67,7 +67,7 @@ def test_it_is_whole(old: Path, system_clock: Clock) -> None:
 
 async def test_its_next_owner_brings_it_up_and_keeps_all_that_it_holds(old: Path, system_clock: Clock) -> None:
     async with opened(old, system_clock) as store:
-        assert ask(old / NAME, "PRAGMA user_version") == [(3,)]
+        assert ask(old / NAME, "PRAGMA user_version") == [(4,)]
         assert await store.load("definitions") == {"main": DEFINITION}
         assert await store.load("service_timing") == {f"service {n:04}": timing(n) for n in range(50)}
         assert await store.load("scheduler_state") == {"main": STATE}
@@ -118,7 +118,7 @@ async def test_tasks_of_version_2_are_kept_and_their_ids_are_not_used_again(
     older = (schema("001.sql"), schema("002.sql"))
     with closing(writing(path, known.state, older, floor=known.sequences[NAME])) as connection:
         for id in range(1, 6):
-            crc = checksum(id, "default", "work", f"{id}")
+            crc = before(id, "default", "work", f"{id}")
             connection.execute(
                 "INSERT INTO task (id, queue, service, data, due, created, crc)"
                 " VALUES (?, 'default', 'work', ?, 5.5, 1.0, ?)",
@@ -126,7 +126,7 @@ async def test_tasks_of_version_2_are_kept_and_their_ids_are_not_used_again(
             )
         connection.execute("DELETE FROM task WHERE id > 3")
     async with opened(home, system_clock) as store:
-        assert ask(path, "PRAGMA user_version") == [(3,)]
+        assert ask(path, "PRAGMA user_version") == [(4,)]
         assert [(task.id, task.data, task.due) for task in await store.find(Query())] == [
             (1, "1", 5.5), (2, "2", 5.5), (3, "3", 5.5),
         ]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from raptor.source import Room
 from raptor.turn import Lanes
 
 MARK: ContextVar[str] = ContextVar("mark", default="none")
@@ -53,7 +54,7 @@ async def soon(wait: Awaitable[Any]) -> Any:
 
 async def test_there_is_room_again_as_soon_as_one_of_them_ends() -> None:
     lanes, ends = Lanes(2), [asyncio.Event() for _ in range(3)]
-    assert await lanes.soon() == 2
+    assert await lanes.soon() == Room(2)
     for end in ends[:2]:
         start(lanes, end.wait)
     waiting = asyncio.ensure_future(lanes.free(1))
@@ -75,7 +76,7 @@ async def test_room_is_promised_while_a_verdict_is_written_and_there_when_it_is_
     lanes, written = Lanes(2), asyncio.get_running_loop().create_future()
     for _ in range(2):
         start(lanes, recorded=written)
-    assert await soon(lanes.soon()) == 2
+    assert await soon(lanes.soon()) == Room(2)
     waiting = asyncio.ensure_future(lanes.free(1))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -91,7 +92,7 @@ async def test_whoever_waits_for_room_is_told_as_soon_as_a_verdict_is_being_writ
     waiting = asyncio.ensure_future(lanes.soon())
     await asyncio.sleep(0)
     end.set()
-    assert await soon(waiting) == 1
+    assert await soon(waiting) == Room(1)
     written.set_result(None)
     await soon(lanes.finish())
 
@@ -124,7 +125,8 @@ async def test_what_a_run_sets_in_its_context_is_its_own() -> None:
     start(lanes, mark)
     start(lanes, mark_and_wait)
     start(lanes, mark)
-    await asyncio.sleep(0)
+    for _ in range(3):
+        await asyncio.sleep(0)
     end.set()
     await soon(lanes.finish())
     assert seen == ["none", "mine", "none", "mine", "none", "mine", "mine"]
@@ -178,3 +180,60 @@ async def test_a_verdict_that_cannot_be_written_makes_whoever_waits_fail() -> No
     written.set_exception(ValueError("the disk"))
     with pytest.raises(ValueError, match="the disk"):
         await soon(waiting)
+
+
+async def lot(lanes: Lanes, *what: Callable[[], Awaitable[Any]]) -> Room:
+    """Start some; -> the room that is foreseen before they begin."""
+    for do in what:
+        start(lanes, do)
+    return await lanes.soon()
+
+
+async def test_while_a_lot_begins_the_room_that_it_leaves_is_foreseen() -> None:
+    lanes = Lanes(3, lambda: True)
+    units, sure = await lot(lanes, nothing, nothing)
+    assert units == 3
+    assert sure is not None
+    assert not sure.done()
+    assert await soon(sure)
+    assert await soon(lanes.soon()) == Room(3)
+
+
+async def test_where_nothing_is_foreseen_room_is_what_there_is() -> None:
+    assert await lot(Lanes(3), nothing, nothing) == Room(1)
+
+
+async def test_one_that_waits_takes_the_room_that_was_foreseen() -> None:
+    lanes, end = Lanes(3, lambda: True), asyncio.Event()
+    _, sure = await lot(lanes, nothing, end.wait)
+    assert sure is not None
+    assert not await soon(sure)
+    end.set()
+    await soon(lanes.finish())
+
+
+async def test_after_one_that_waited_lots_are_let_pass_before_another_is_trusted() -> None:
+    lanes, end = Lanes(3, lambda: True), asyncio.Event()
+    end.set()
+
+    async def wait() -> None:
+        await asyncio.sleep(0)
+
+    foreseen: list[bool] = []
+    for do in (wait, nothing, wait, nothing, nothing, nothing, nothing, nothing):
+        foreseen.append((await lot(lanes, do)).sure is not None)
+        await soon(lanes.finish())
+    assert foreseen == [True, False, True, False, False, False, True, False]
+
+
+async def test_whoever_waits_to_be_sure_is_told_when_a_lane_fails() -> None:
+    lanes = Lanes(3, lambda: True)
+
+    async def fail() -> None:
+        raise ValueError("a broken lane")
+
+    _, sure = await lot(lanes, nothing, fail)
+    assert sure is not None
+    assert not await soon(sure)
+    with pytest.raises(ValueError, match="a broken lane"):
+        await lanes.soon()

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from raptor.duration import LONGEST_S
 from raptor.service import Service
 from raptor.settlement import (
+    CANCELLED,
     LAPSED,
     Repeat,
     is_late,
     judge_task,
     lapsed,
     move,
+    once_repeated,
     plan_of,
 )
 from raptor.task import (
@@ -327,3 +329,22 @@ def test_a_text_with_a_zero_in_it_is_one_that_every_store_takes() -> None:
 
 def test_what_is_to_come_again_has_no_error() -> None:
     assert move(task(), Again(2000.0), FAILED, NOW).error is None
+
+
+@pytest.mark.parametrize("tries", [3, 30])
+def test_one_that_has_repeated_does_so_no_more_however_often_it_is_tried_again(tries: int) -> None:
+    one = task(timing='{"every_s": 60.0, "origin": 900.0}')
+    ended = move(one, Done(), OK, NOW)
+    assert ended.successor is not None
+    one = msgspec.structs.replace(one, history=ended.history, max_attempts=None)
+    for _ in range(tries):
+        again = once_repeated(one)
+        assert again.timing is None
+        one = msgspec.structs.replace(one, history=move(again, Retry(NOW), FAILED, NOW).history)
+    assert len(one.history) == min(tries + 1, 20)
+    assert once_repeated(task(timing=one.timing, history=one.history[1:])).timing is not None
+
+
+def test_the_end_of_a_series_can_begin_it_anew() -> None:
+    one = task(timing='{"every_s": 60.0, "origin": 900.0}')
+    assert once_repeated(msgspec.structs.replace(one, history=move(one, Skipped(CANCELLED), OK, NOW).history)) == one

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from raptor.settlement import CANCELLED, LAPSED, LIVES
+from raptor.settlement import CANCELLED, LAPSED, LIVES, REPEATED
 from raptor.task import ENDED, PENDING, State, Try
 from raptor.testing.checker.facts import Execution, Facts
 from raptor.testing.checker.history import Image, Kept
@@ -248,7 +248,7 @@ def _excess(facts: Facts) -> Iterator[Violation]:
     """A disturbance may cost what was in the lanes, and no more."""
     extra = 0
     for task in facts.history.dump.tasks:
-        costly = sum(past.info != LAPSED.info for past in task.history)
+        costly = sum(past.info != LAPSED.info and past.verdict != REPEATED for past in task.history)
         if len(task.history) < LIVES and task.id not in facts.revived:
             extra += max(0, len(facts.of_task.get(task.id, ())) - 1 - costly)
     if extra > facts.cost * facts.bounds.lanes:

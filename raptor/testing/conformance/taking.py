@@ -65,6 +65,42 @@ class TestTake:
         given = [one for _ in range(4) for one in await take(store, 2)]
         assert [(one.priority, one.due - NOW, one.id) for one in given] == right
 
+    @pytest.mark.parametrize("concurrency", [None, 9])
+    async def test_what_there_may_be_room_for_is_given_once_that_is_sure(
+        self, store: Store, concurrency: int | None
+    ) -> None:
+        ((id, _),) = await put(store, task())
+        sure = asyncio.get_running_loop().create_future()
+        taking = asyncio.ensure_future(store.take([want(concurrency=concurrency)], owner="a", now=NOW, sure=sure))
+        assert (await one(store, id)).state is State.READY
+        assert not taking.done()
+        sure.set_result(True)
+        assert [given.id for given in (await taking).tasks] == [id]
+        assert (await one(store, id)).owner == "a"
+
+    @pytest.mark.parametrize("concurrency", [None, 9])
+    async def test_where_there_is_no_room_in_the_end_nothing_was_given(
+        self, store: Store, concurrency: int | None
+    ) -> None:
+        await put(store, task(), task())
+        before = await rows(store)
+        sure = asyncio.get_running_loop().create_future()
+        taking = asyncio.ensure_future(store.take([want(concurrency=concurrency)], owner="a", now=NOW, sure=sure))
+        await store.queues()
+        sure.set_result(False)
+        assert (await taking).tasks == []
+        assert await rows(store) == before
+        assert [given.fence for given in await take(store, owner="b")] == [1, 1]
+
+    async def test_a_take_that_nobody_waits_for_any_more_keeps_nothing_back(self, store: Store) -> None:
+        await put(store, task())
+        sure = asyncio.get_running_loop().create_future()
+        taking = asyncio.ensure_future(store.take([want()], owner="a", now=NOW, sure=sure))
+        await store.queues()
+        taking.cancel()
+        sure.set_result(False)
+        assert len(await take(store, owner="b")) == 1
+
     async def test_one_that_is_not_due_holds_up_nobody(self, store: Store) -> None:
         await put(store, task(priority=0, due=NOW + 1), task(priority=9))
         assert [given.priority for given in await take(store)] == [9]
