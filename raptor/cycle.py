@@ -26,9 +26,10 @@ from raptor.planned import Planned
 from raptor.rows import CycleResult, Definition, Recorded, Scheduled, SchedulerState, ServiceTiming
 from raptor.runners.family import sweep_after_crash
 from raptor.service import Service
+from raptor.source import Room
 from raptor.task import Again, Done, Outcome, Result, Run, Slot, Verdict
 from raptor.tenure import Tenure
-from raptor.timetable import Claim, Timetable
+from raptor.timetable import BY_COMMAND, Claim, Timetable
 
 
 class Cycle:
@@ -96,7 +97,7 @@ class Cycle:
 
     # Source
 
-    async def take(self, room: int) -> list[Planned]:
+    async def take(self, room: Room) -> list[Planned] | None:
         if self._settling is not None:  # which says what is next
             await asyncio.wait({self._settling})
             self._settling.result()
@@ -108,7 +109,7 @@ class Cycle:
             check = await self._wait_for_check()
             if check is not None:
                 await self._begin(check)
-        return []
+        return None
 
     def settle(self, unit: Planned, result: Result, verdict: Verdict) -> asyncio.Task[None]:
         self._settling = asyncio.get_running_loop().create_task(self._end(unit, result, verdict))
@@ -137,7 +138,8 @@ class Cycle:
                 self._agenda.unclamped = True
             await self._claiming.release(name, run.id)
             self._tell_ended(unit, run, verdict, row)
-            closed = (*unit.due.closed, *passed_by(unit.service, unit.timing, run, row, due.planned))
+            passed = () if row.open is not None else passed_by(unit.service, unit.timing, run, row, due.planned)
+            closed = (*unit.due.closed, *passed)
             await self._move_on(result_of(run, verdict, closed), self._journal.queue)
 
     # Resuming
@@ -162,9 +164,11 @@ class Cycle:
         if run is None:
             return None, queue
         row = self._timetable.row(run.service)
-        if row is not None and row.last_run_id == run.id:
-            result = recovered(run, row, state.current_closed)
-            return msgspec.structs.replace(result, closed=(*result.closed, *self._passed_by(result.run, row))), queue
+        ended = None if row is None else row.ended(run.id)
+        if row is not None and ended is not None:
+            result = recovered(run, ended, state.current_closed)
+            passed = () if ended.verdict == "retry" else self._passed_by(result.run, row)
+            return msgspec.structs.replace(result, closed=(*result.closed, *passed)), queue
         # What it had started may have outlived the node: never two copies at a time.
         await self._clock.offload(sweep_after_crash, run.id)
         lost = msgspec.structs.replace(run, outcome=Outcome.INTERRUPTED, info="interrupted by a crash")
@@ -321,8 +325,10 @@ class Cycle:
             return await self._passed(name, service, "paused")
         if service.on_crash == "skip" and self._is_shared(name):
             await self._forgo(service)
+        await self._follow_clock()  # and wait for whoever does: a row that is being moved is not to be claimed
+        check = self._agenda.check or check
         held = self._timetable.claims.get(name)
-        if held is not None and service.overlap == "queue":
+        if held is not None and (service.overlap == "queue" or held.holder == BY_COMMAND):
             await self._wait_for_release(name)
             # Broken off, or looked at anew: whoever had it may have died over it.
             return None if name in self._timetable.claims else await self._prepare(name)
@@ -349,7 +355,7 @@ class Cycle:
         """A result that came too late is a line of the ledger: somebody did that work, and it does not count."""
         self._timetable.release(run.service, run.id)
         row = self._timetable.row(run.service)
-        if row is not None and row.last_run_id == run.id:
+        if row is not None and row.ended(run.id) is not None:
             return  # it counts: only what came after was refused
         self._events.emit("write_refused", scheduler=self._name, service=run.service, run=run)
         info = "refused: the scheduler was another node's by then"
@@ -418,7 +424,7 @@ class Cycle:
         others = (state for name, state in states.items() if name != self._name)
         for run in [state.current_run for state in others if isinstance(state, SchedulerState)]:
             row = self._timetable.row(service.name)
-            is_over = row is not None and run is not None and row.last_run_id == run.id
+            is_over = row is not None and run is not None and row.ended(run.id) is not None
             if run is None or run.service != service.name or is_over or service.name in self._timetable.claims:
                 continue
             if (found := self._skipped(service, "interrupted", run)) is not None:

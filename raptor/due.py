@@ -88,6 +88,10 @@ def clamp(row: ServiceTiming, timing: Timing, now: float) -> ServiceTiming:
 
 
 def _is_ahead(row: ServiceTiming, timing: Timing, now: float) -> bool:
+    if timing.every_s is None and row.failures and row.open is None and row.next_due > now:
+        # It gave a slot up, and which one is not in its row: no more than one slot is to be lost.
+        first = rounded(timing.after(slot=now, end=now, origin=now))
+        return row.next_due > first and row.next_due > rounded(timing.after(slot=first, end=first, origin=first))
     if row.slot is None:  # it never succeeded; a plan that is not far off needs no second look
         return row.next_due - now > (DAY_S if timing.every_s is None else timing.every_s)
     if timing.every_s is None:  # a slot that has been is not repeated, if only it costs no more than one

@@ -17,7 +17,7 @@ from raptor.durably import Durably
 from raptor.errors import NotWritten, RefusedState, StaleLease
 from raptor.events import Events
 from raptor.faults import point
-from raptor.rows import INFO, CycleResult, Recorded, SchedulerState, ServiceTiming, short, told
+from raptor.rows import INFO, CycleResult, Ended, Recorded, SchedulerState, short, told
 from raptor.state.base import Right, Store
 from raptor.task import Dead, Outcome, Result, Run, Slot, Verdict
 
@@ -185,12 +185,11 @@ def result_of(run: Run, verdict: Verdict, closed: tuple[Slot, ...]) -> CycleResu
     return CycleResult(run=run, verdict=str(verdict.__struct_config__.tag), reason=reason[:INFO], closed=closed)
 
 
-def recovered(run: Run, row: ServiceTiming, closed: tuple[Slot, ...]) -> CycleResult:
+def recovered(run: Run, ended: Ended, closed: tuple[Slot, ...]) -> CycleResult:
     """The timing row was written and the state row was not: the row tells the result."""
-    outcome = Outcome(row.last_outcome) if row.last_outcome else Outcome.OK
-    done = msgspec.structs.replace(run, end=row.last_end, outcome=outcome, info=row.last_info)
-    verdict = "done" if outcome is Outcome.OK else "retry" if row.open is not None else "failed"
-    return CycleResult(run=done, verdict=verdict, reason=row.last_info if verdict == "failed" else "", closed=closed)
+    done = msgspec.structs.replace(run, end=ended.end, outcome=Outcome(ended.outcome), info=ended.info)
+    reason = ended.info if ended.verdict == "failed" else ""
+    return CycleResult(run=done, verdict=ended.verdict, reason=reason, closed=closed)
 
 
 def slots_of(result: CycleResult, scheduler: str, now: float) -> list[Slot]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from raptor.due import LONGEST_RETRY_S, Due, rounded
-from raptor.rows import ServiceTiming
+from raptor.rows import Ended, ServiceTiming
 from raptor.service import Service
 from raptor.task import Dead, Done, Outcome, Result, Retry, Run, Slot, Verdict
 from raptor.timing import Every, Timing
@@ -42,14 +42,18 @@ def backoff_s(service: Service, timing: Timing | None, failures: int, rng: rando
 
 
 def passed_by(service: Service, timing: Timing, run: Run, row: ServiceTiming, planned: float) -> tuple[Slot, ...]:
-    """The slots of a grid that came while the run for `planned` went on: the row after it plans none of them."""
+    """The slots of a grid that came while the run for `planned` went on: the row after it plans none of them.
+
+    A row that has moved on since may plan a later one. What closed the slots between has lines of its own.
+    """
     assert run.end is not None
-    if not (isinstance(timing, Every) and timing.anchor == "grid") or row.open is not None:
+    if not (isinstance(timing, Every) and timing.anchor == "grid"):
         return ()
     origin = planned if row.origin is None else row.origin
     ran = max(planned, origin)
     first = rounded(timing.after(slot=ran, end=ran, origin=origin))
-    last, count = timing.latest(first, row.next_due - 1e-6)
+    following = rounded(timing.after(slot=ran, end=run.end, origin=origin))
+    last, count = timing.latest(first, min(following, row.next_due) - 1e-6)
     if not count:
         return ()
     skips = service.overlap == "skip"
@@ -81,6 +85,8 @@ def advance(due: Due, timing: Timing, row: ServiceTiming | None, run: Run, verdi
         last_info=run.info,
         last_start=run.start,
         last_end=run.end,
+        last_scheduler=run.scheduler,
+        others=_of_others(old, run.scheduler),
     )
     following = rounded(timing.after(slot=due.slot, end=run.end, origin=origin))
     match verdict:
@@ -112,3 +118,10 @@ def advance(due: Due, timing: Timing, row: ServiceTiming | None, run: Run, verdi
                 interval_seconds=every,
                 origin=origin,
             )
+
+
+def _of_others(row: ServiceTiming, scheduler: str | None) -> tuple[Ended, ...]:
+    """The last run of each other scheduler: a crash may have kept its journal from telling of it."""
+    last = None if row.last_run_id is None or row.last_scheduler is None else row.ended(row.last_run_id)
+    known = {one.scheduler: one for one in (*row.others, last) if one is not None}
+    return tuple(one for one in known.values() if one.scheduler != scheduler)

@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import msgspec
 
-from raptor.task import Run, Slot
+from raptor.task import Outcome, Run, Slot
 
 INFO = 200
 """Characters of a result that rows keep."""
 
 LEASE_S = 60.0
 """How long a queue's taken task is its owner's, unless that is renewed."""
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a run for a slot ended, until the journal of its scheduler tells of it."""
+
+    run: str
+    scheduler: str
+    verdict: str  # done, retry, failed
+    outcome: str
+    info: str = ""
+    end: float | None = None
 
 
 class ServiceTiming(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
@@ -34,6 +45,19 @@ class ServiceTiming(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Fal
     attempts: int = 0  # runs of the open slot that failed
     open: float | None = None  # the slot that is still being tried
     retry_at: float | None = None
+    last_scheduler: str | None = None  # whose the last run was
+    others: tuple[Ended, ...] = ()  # the last run of each other scheduler that has it on its list
+
+    def ended(self, run: str) -> Ended | None:
+        """What became of a run, if it is recorded here: the last one of any scheduler is."""
+        if self.last_run_id != run:
+            return next((one for one in self.others if one.run == run), None)
+        outcome = self.last_outcome or Outcome.OK
+        verdict = "done" if outcome == Outcome.OK else "retry" if self.open is not None else "failed"
+        return Ended(
+            run=run, scheduler=self.last_scheduler or "", verdict=verdict, outcome=outcome, info=self.last_info,
+            end=self.last_end,
+        )  # fmt: skip
 
 
 class CycleResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

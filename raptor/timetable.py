@@ -21,6 +21,9 @@ from raptor.state.base import Right, Store
 BY_HAND = "a run by hand"
 """The holder of a claim that is no scheduler."""
 
+BY_COMMAND = "a command"
+"""The holder of a claim for as long as a command closes slots, or plans anew: that is waited for."""
+
 ELSEWHERE = "another node"
 """The holder of a claim of which only that much is known. It is looked at again with the next heartbeat."""
 

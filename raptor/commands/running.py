@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import msgspec
 
 from raptor.commands.answers import Answer, plain
+from raptor.commands.holding import right_to
 from raptor.commands.reading import shown, status
-from raptor.errors import AlreadyRunning, NotRunning, NotWritten
+from raptor.errors import AlreadyRunning, NotRunning
 from raptor.rows import INFO, LEASE_S
 from raptor.runners import Context
 from raptor.service import read_interval
 from raptor.site import Site
-from raptor.state.base import Right
 from raptor.task import Run
-from raptor.timetable import BY_HAND, Claim
+from raptor.timetable import BY_COMMAND, BY_HAND, Claim
 from raptor.timing import check_name
 from raptor.tree import tree
 
@@ -106,7 +104,9 @@ async def run(site: Site, service: str) -> Answer:
     try:
         context = Context(run_id=started.id, service=service, planned=now, key=f"{service}@{now:.6f}")
         log = site.workshop.logs.open(service)
-        async with _held(site, service):
+        async with right_to(site, service) as rights:
+            if rights is None:
+                raise AlreadyRunning(f"service {service}", advice="another node has it; wait until it has ended")
             result = await site.workshop.runners[found.kind].run(found, context, log)
     finally:
         timetable.release(service, started.id)
@@ -118,35 +118,8 @@ async def run(site: Site, service: str) -> Answer:
     return plain(ended)
 
 
-@asynccontextmanager
-async def _held(site: Site, service: str) -> AsyncGenerator[None]:
-    """On a shared store the right to the service as well, renewed for as long as it runs."""
-    if not site.is_shared:
-        yield
-        return
-    key, owner, store = f"service:{service}", site.workshop.owner, site.workshop.timetable.store
-    grant = (await store.claim([key], owner=owner, now=site.clock.now(), lease_s=LEASE_S))[key]
-    if grant.owner != owner:
-        raise AlreadyRunning(f"service {service}", advice="another node has it; wait until it has ended")
-
-    async def renew() -> None:
-        while True:
-            await asyncio.sleep(LEASE_S / 3)
-            with suppress(NotWritten):
-                await store.claim([key], owner=owner, now=site.clock.now(), lease_s=LEASE_S)
-
-    renewing = asyncio.ensure_future(renew())
-    try:
-        yield
-    finally:
-        renewing.cancel()
-        await asyncio.gather(renewing, return_exceptions=True)
-        with suppress(NotWritten):  # then it lapses
-            await store.release([Right(key, grant.fence)], owner=owner)
-
-
 def _runner(claim: Claim) -> str:
-    return claim.holder if claim.holder == BY_HAND else f"scheduler {claim.holder}"
+    return claim.holder if claim.holder in (BY_HAND, BY_COMMAND) else f"scheduler {claim.holder}"
 
 
 async def show_tree(site: Site) -> Answer:

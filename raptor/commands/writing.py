@@ -7,13 +7,14 @@ from functools import partial
 import msgspec
 
 from raptor.commands.answers import Answer
+from raptor.commands.holding import held
 from raptor.due import Check, Due, NotDue, reached, rounded, skip
 from raptor.errors import AlreadyRunning, BadInput, NoSuchName
 from raptor.payload import form_of
 from raptor.rows import Definition, Scheduled, ServiceTiming
 from raptor.scheduler import Redefine
 from raptor.site import Site
-from raptor.timetable import Claim
+from raptor.state.base import Right
 from raptor.timing import Every, Timing, check_name, parse_schedule
 
 
@@ -62,20 +63,28 @@ async def _replan(site: Site, definition: Definition, entry: Scheduled) -> None:
     interval counts the last slot that has come is run. What a running scheduler has never looked at is planned here, so
     that its first calendar time is not lost with a crash.
     """
-    row, timing = site.row(entry.name), site.timing(definition, entry)
-    if timing is None or site.claim(entry.name) is not None:
+    timing = site.timing(definition, entry)
+    if timing is None or not _is_replanned(site, definition, entry, timing):
         return
-    now = site.clock.now()
+    async with held(site, entry.name) as rights:
+        if rights is not None and _is_replanned(site, definition, entry, timing):
+            await _plan_anew(site, definition, entry.name, timing, rights)
+
+
+def _is_replanned(site: Site, definition: Definition, entry: Scheduled, timing: Timing) -> bool:
+    row = site.row(entry.name)
     if row is None:
-        if timing.every_s is None and definition.should_run:
-            await site.workshop.timetable.save(entry.name, ServiceTiming(next_due=rounded(timing.first(now))))
-        return
-    if row.open is not None:
+        return timing.every_s is None and definition.should_run
+    return row.open is None and (timing.every_s is None or timing.every_s != row.interval_seconds)
+
+
+async def _plan_anew(site: Site, definition: Definition, name: str, timing: Timing, rights: tuple[Right, ...]) -> None:
+    row, now, timetable = site.row(name), site.clock.now(), site.workshop.timetable
+    if row is None:
+        await timetable.save(name, ServiceTiming(next_due=rounded(timing.first(now))), rights)
         return
     if timing.every_s is None:
         due = timing.first(now)
-    elif timing.every_s == row.interval_seconds:
-        return
     elif row.next_due <= now:
         due = row.next_due if row.interval_seconds is None else Every(row.interval_seconds).latest(row.next_due, now)[0]
     else:
@@ -83,20 +92,22 @@ async def _replan(site: Site, definition: Definition, entry: Scheduled) -> None:
         due = timing.after(slot=slot, end=slot, origin=slot)
     until = min(now, due - 1e-6)  # one of this very moment is yet to run
     check = Check(scheduler=definition.name, at=until, now=now, up_since=now)
-    if row.next_due <= until and not await _pass_rescheduled(site, entry.name, row, timing, check):
+    if row.next_due <= until and not await _pass_rescheduled(site, name, row, timing, check, rights):
         return
     changed = msgspec.structs.replace(row, next_due=rounded(due), interval_seconds=timing.every_s, origin=None)
-    await site.workshop.timetable.save(entry.name, changed)
+    await timetable.save(name, changed, rights)
 
 
-async def _pass_rescheduled(site: Site, name: str, row: ServiceTiming, timing: Timing, check: Check) -> bool:
+async def _pass_rescheduled(
+    site: Site, name: str, row: ServiceTiming, timing: Timing, check: Check, rights: tuple[Right, ...]
+) -> bool:
     """Close the slots that have come by the check; False if they are another's to run."""
     others = (one for one in (await site.definitions()).values() if one.name != check.scheduler and one.should_run)
     if any(entry.name == name for one in others for entry in one.services):
         return False
     planned_by = timing if row.interval_seconds is None else Every(row.interval_seconds)
     found = skip(site.catalogue.find(name), planned_by, row, check, "rescheduled")
-    await site.workshop.timetable.store.record(found.closed, ())
+    await site.workshop.timetable.store.record(found.closed, (), rights=rights)
     return True
 
 
@@ -177,24 +188,29 @@ def _with_paused(definition: Definition, service: str, held: bool) -> Definition
 
 
 async def _pass_paused(site: Site, definition: Definition, entry: Scheduled) -> None:
-    """The slots of the time in which it was held are closed as skipped."""
+    """The slots of the time in which it was held are closed as skipped.
+
+    Nobody begins it meanwhile: another scheduler that has it on its list may not have been held.
+    """
+    name, timetable, now = entry.name, site.workshop.timetable, site.clock.now()
+    check = Check(scheduler=definition.name, at=now, now=now, up_since=now)
+    if _passed(site, definition, entry, check) is None:
+        return
+    async with held(site, name) as rights:
+        # One that runs does so for one of them; what came meanwhile is seen at the next check.
+        found = None if rights is None else _passed(site, definition, entry, check)
+        if rights is not None and found is not None and found.row is not None:
+            await timetable.store.record(found.closed, (), rights=rights)
+            await timetable.save(name, found.row, rights)
+
+
+def _passed(site: Site, definition: Definition, entry: Scheduled, check: Check) -> NotDue | None:
+    """What closes its slots up to now, if there are any."""
     service, row, timing = site.catalogue.get(entry.name), site.row(entry.name), site.timing(definition, entry)
     if service is None or row is None or timing is None:
-        return
-    if site.claim(entry.name) is not None:
-        return  # it runs for one of them; what came meanwhile is seen at the next check
-    now, timetable = site.clock.now(), site.workshop.timetable
-    check = Check(scheduler=definition.name, at=now, now=now, up_since=now)
+        return None
     found = skip(service, timing, row, check, "paused")
-    if found.row is not None:
-        # Another scheduler that has it on its list must not begin what is just being closed.
-        mine = Claim(definition.name, f"resume of {entry.name}", now)
-        timetable.claim(entry.name, mine)
-        try:
-            await timetable.store.record(found.closed, ())
-            await timetable.save(entry.name, found.row)
-        finally:
-            timetable.release(entry.name, mine.run)
+    return None if found.row is None else found
 
 
 async def reset(site: Site, service: str | None = None, scheduler: str | None = None) -> Answer:

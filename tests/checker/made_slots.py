@@ -200,7 +200,8 @@ class Cycles:
         verdict = judge(due, timing, result, row, now=run.end, rng=self.rng)
         after = advance(due, timing, row, run, verdict)
         self.table.save(run.service, after)
-        closed = (*due.closed, *passed_by(due.service, timing, run, after, due.planned))
+        passed = () if after.open is not None else passed_by(due.service, timing, run, after, due.planned)
+        closed = (*due.closed, *passed)
         self.slots += slots_of(result_of(run, verdict, closed), "main", run.end)
         self.runs.append(run)
         if isinstance(verdict, Done):

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from raptor.rows import Definition, Scheduled, ServiceTiming
+from raptor.rows import Definition, Ended, Scheduled, SchedulerState, ServiceTiming
 from raptor.service import Overlap
 from raptor.task import Run, Slot, State, Try
 from raptor.testing.checker import Bounds, Command, Declared, Dump, Fault, History, Kept, Life, Line, check
@@ -302,6 +302,42 @@ def with_slot_again(wall: float) -> History:
     )
 
 
+def with_pending(end: float, *, told: bool = True) -> History:
+    """The slot of 30 ran to that time, and its node died before it was journalled; what came next was passed over."""
+
+    def ran(run: str, planned: float, until: float) -> list[Line]:
+        line = Line(what="start", run=run, service="s", scheduler="main", planned=planned, at=planned)
+        return [line, replace(line, what="end", at=until)]
+
+    listed = Definition(name="main", services=(Scheduled(name="s"),), should_run=True)
+    paused = replace(listed, paused=True)
+    first = Slot(service="s", planned=0.0, last=0.0, verdict="done", scheduler="main", run="a", recorded=0.1)
+    passed = replace(first, planned=120.0, last=150.0, count=2, verdict="skipped", reason="paused", run=None)
+    state = SchedulerState(
+        cycle="c", slot=30.0, started=30.0, services_queue=(), current_service="s",
+        current_run=Run(id="b", service="s", scheduler="main", planned=30.0, attempt=1, start=30.0),
+    )  # fmt: skip
+    other = Ended(run="b", scheduler="main", verdict="done", outcome="ok", end=end)
+    row = ServiceTiming(next_due=180.0, last_run_id="c", last_outcome="ok", others=(other,) if told else ())
+    return History(
+        services=(Declared(name="s", every_s=30.0, anchor="grid"),),
+        lives=(Life(life=0, at=0.0, ended=end + 0.1, killed=True),),
+        commands=(
+            Command(what="define", at=0.0, acked=0.0, definition=listed),
+            Command(what="define", at=110.0, acked=110.0, definition=paused),
+        ),
+        lines=(*ran("a", 0.0, 0.1), *ran("b", 30.0, end)),
+        dump=Dump(
+            at=170.0,
+            timing={"s": row},
+            states={"main": state},
+            definitions={"main": paused},
+            slots=(first, replace(passed, recorded=160.0)),
+        ),
+        bounds=Bounds(run_s=100.0),
+    )
+
+
 @pytest.mark.parametrize(
     ("sound", "bad", "told"),
     [
@@ -345,6 +381,8 @@ def with_slot_again(wall: float) -> History:
         (with_meeting_tries(3.4), with_meeting_tries(3.0), "a try that failed, and its run says nothing"),
         (with_cancelled_run(told=1), with_cancelled_run(told=0), "run 2 lapsed, and life 1 was not disturbed"),
         (with_cancelled_run(told=1), with_cancelled_run(told=2), "run 2 was told of 2 failures, after 1"),
+        (with_pending(100.0), with_pending(100.0, told=False), "after 0.0 (done) comes 120.0"),
+        (with_pending(100.0), with_pending(80.0), "after 30.0 (done) comes 120.0, and should between 60.0 and 90.0"),
         (with_series(revived=4), with_series(revived=1), "task 4: it is cancelled and has 1 successors"),
     ],
     ids=[
@@ -376,6 +414,8 @@ def with_slot_again(wall: float) -> History:
         "it was taken again in the moment that the try before it ended",
         "a cancelled run was taken in the moment that the try before it ended",
         "a run that ended its task was told how many failed before it",
+        "its line is still to come, from the row of its service",
+        "slots that came while it ran have theirs with it",
         "it had ended before, and has its successor from then",
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from raptor.clock import VirtualClock
 from raptor.commands import COMMANDS, exit_code
+from raptor.commands.holding import held
 from raptor.errors import AlreadyRunning, BadInput, NoSuchName, NotRunning
 from raptor.glance import finish
+from raptor.state.base import Right
 from raptor.supervisor import Supervisor
 from raptor.task import Run, Slot
 from tests.designs.world import DAY, HOUR, MINUTE, TEN, World
@@ -303,17 +305,55 @@ async def test_nobody_begins_a_service_whose_slots_a_resume_is_closing(
     await world.until(1)
     await world.node.pause("main")
     await world.until(1.5 * HOUR)
-    timetable, held = world.node.site.workshop.timetable, list[bool]()
+    timetable, holders = world.node.site.workshop.timetable, list[str]()
     record = timetable.store.record
 
-    async def noting(slots: Iterable[Slot], runs: Iterable[Run]) -> None:
-        held.append("a" in timetable.claims)
-        await record(slots, runs)
+    async def noting(slots: Iterable[Slot], runs: Iterable[Run], *, rights: Sequence[Right]) -> None:
+        holders.append(timetable.claims["a"].holder)
+        await record(slots, runs, rights=rights)
 
     monkeypatch.setattr(timetable.store, "record", noting)
     await world.node.resume("main")
-    assert held == [True]
+    assert holders == ["a command"]  # and not the scheduler's own, which it would not mind
     assert not timetable.claims
+
+
+async def test_nobody_begins_a_service_whose_slots_another_timing_closes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.service("long", every_s=HOUR, takes=100.0)
+    world.service("a", every_s=HOUR)
+    await world.start("long", "a", interval="auto")
+    await world.until(HOUR + 99)
+    store = world.node.site.workshop.timetable.store
+    record = store.record
+
+    async def slowly(slots: Iterable[Slot], runs: Iterable[Run], *, rights: Sequence[Right] = ()) -> None:
+        slots = list(slots)
+        await record(slots, runs, rights=rights)
+        if any(slot.reason == "rescheduled" for slot in slots):
+            await world.clock.sleep(10.0)  # in which the long one ends, and it would be its turn
+
+    monkeypatch.setattr(store, "record", slowly)
+    await world.node.schedule("main", ["long", "a=cron 0 * * * *"])
+    await world.until(3 * HOUR - 1)
+    assert world.times("a") == [100, 2 * HOUR + 100]
+    assert [line[1:3] for line in await world.verdicts("a")] == [("done", ""), ("skipped", "rescheduled"), ("done", "")]
+
+
+async def test_a_cycle_waits_for_a_command_that_holds_its_service(world: World) -> None:
+    world.service("a")
+    await world.start("a", interval="1h")
+    await world.until(HOUR - 1)
+    site = world.node.site
+    async with held(site, "a") as rights:
+        assert rights == ()
+        await world.until(HOUR + 1)
+        assert world.times("a") == [0]
+        async with held(site, "a") as others:
+            assert others is None
+    await world.until(HOUR + 2)
+    assert world.times("a") == [0, HOUR + 1]
 
 
 @pytest.mark.parametrize("name", ["main", "a"])

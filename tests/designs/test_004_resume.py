@@ -336,3 +336,24 @@ async def test_what_is_not_repeated_after_a_crash_is_not_repeated_by_another_sch
     await world.until(80)
     assert world.times("once") == [0, 60]
     assert await world.verdicts("once") == [(0, "skipped", "interrupted", 1), (60, "done", "", 1)]
+
+
+async def test_a_recorded_run_has_its_line_though_another_scheduler_ran_the_service_since(world: World) -> None:
+    world.service("a", every_s=60.0)
+    await world.start("a", interval="auto")
+    await world.node.start("second", "auto")
+    await world.node.schedule("second", ["a"])
+    await world.until(30)
+    world.node.store.cut_after(2)  # the state row of the next run, and its timing: nothing tells of its end but that
+    await world.until(61)
+    await world.crash()
+    died = world.lines[-1].scheduler
+    assert died is not None
+    await world.image.save([("definitions", died, replace(await world.definition(died), should_run=False))])
+    await world.boot()
+    await world.until(130)
+    await world.node.start(died, None)
+    await world.until(140)
+    assert world.times("a") == [0, 60, 120]
+    assert [line.scheduler == died for line in world.lines[1:]] == [True, False]
+    assert await world.verdicts("a") == [(0, "done", "", 1), (60, "done", "", 1), (120, "done", "", 1)]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from raptor.clock import VirtualClock
+from raptor.state.base import Record, Right
 from tests.designs.world import DAY, HOUR, MINUTE, TEN, World
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -255,6 +258,39 @@ async def test_what_is_not_repeated_after_a_crash_is_not_if_the_clock_was_set_in
     assert (await world.verdicts("b"))[-1][1:3] == ("skipped", "interrupted")
 
 
+async def test_a_service_is_not_begun_while_its_row_is_moved_along_with_the_clock(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.service("once", takes=100, every_s=10 * MINUTE, on_crash="skip")
+    await world.start("once", interval="auto")
+    await world.node.schedule("second", ["once=10m"])  # it is shared, and nobody else runs it
+    await world.until(9 * MINUTE)
+    store, timetable = world.node.store, world.node.site.workshop.timetable
+    load, save, moving = store.load, store.save, list[asyncio.Task[None]]()
+
+    async def step_meanwhile(table: str) -> dict[str, Record]:
+        if table == "scheduler_state" and not moving:
+            world.clock.step(HOUR)
+            monkeypatch.setattr(store, "save", slowly)
+            moving.append(asyncio.ensure_future(timetable.follow_clock()))
+            await asyncio.sleep(0)
+        return await load(table)
+
+    async def slowly(changes: Sequence[tuple[str, str, Record | None]], *, rights: Sequence[Right] = ()) -> None:
+        monkeypatch.setattr(store, "save", save)
+        await world.clock.sleep(1.0)
+        await save(changes, rights=rights)
+
+    monkeypatch.setattr(store, "load", step_meanwhile)
+    await world.clock.sleep(MINUTE + 10)
+    assert [(line.start, line.planned) for line in world.lines[1:]] == [(TEN + HOUR + 601, TEN + HOUR + 600)]
+    await world.crash()
+    await world.boot()
+    await world.clock.sleep(MINUTE)
+    assert len(world.lines) == 2
+    assert (await world.verdicts("once"))[-1][1:3] == ("skipped", "interrupted")
+
+
 @pytest.mark.parametrize(
     "timing",
     [
@@ -306,6 +342,20 @@ async def test_a_slot_that_is_tried_again_after_the_clock_was_set_back_freezes_n
     world.clock.step(-365 * DAY)
     await world.clock.sleep(5 * HOUR)
     assert [line.attempt for line in world.lines] == [1, 2, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("interval", ["10m", "auto"])
+async def test_a_slot_that_is_given_up_after_the_clock_was_set_back_freezes_nothing(
+    world: World, interval: str
+) -> None:
+    world.service("a", cron="0 * * * *", timezone="UTC", fails=lambda n: n in (1, 2), max_attempts=2)
+    await world.start(interval=interval)
+    await world.clock.sleep(MINUTE)
+    world.clock.step(365 * DAY)
+    await world.event("service_ended", 2)
+    world.clock.step(-365 * DAY)
+    await world.clock.sleep(5 * HOUR)
+    assert [line.attempt for line in world.lines] == [1, 1, 2, 1, 1, 1, 1]  # the second try waits an hour at most
 
 
 async def test_a_clock_set_forward_over_a_calendar_slot_runs_it_once(world: World) -> None:

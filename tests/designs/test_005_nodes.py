@@ -10,9 +10,9 @@ from raptor.commands import exit_code
 from raptor.errors import AlreadyRunning, CallTimeout, NotRunning, NotWritten
 from raptor.rows import LEASE_S, ServiceTiming
 from raptor.state.base import BEAT_S, Presence, Query, Taken, Want
-from raptor.task import State, Task
+from raptor.task import Run, Slot, State, Task
 from tests.designs.branch import TEN
-from tests.designs.many_world import ManyWorld
+from tests.designs.many_world import ManyWorld, One
 from tests.designs.world import HOUR
 
 DAY = 24 * HOUR
@@ -228,6 +228,54 @@ async def test_pause_and_resume_reach_the_owner_from_elsewhere(many: ManyWorld) 
     await many.until(400)
     assert await one.state() == "running"
     assert len(many.runs("a")) > 1
+
+
+async def shared_and_paused(many: ManyWorld, takes: float = 0.0) -> One:
+    """A service on the lists of two schedulers, whose nodes both are there; that of the first is held."""
+    many.service("a", every_s=HOUR, takes=takes)
+    one = await many.start("one", "a", interval="auto")
+    two = await many.boot("two")
+    await two.start("beat", "auto")
+    await two.schedule("beat", ["a"])
+    await many.until(10)
+    await one.pause("main")
+    return one
+
+
+async def test_no_node_begins_a_service_whose_slots_a_resume_is_closing(
+    many: ManyWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await shared_and_paused(many)
+    two, record = many.nodes[1], many.image.record
+
+    async def slowly(slots: list[Slot], runs: list[Run], **kwargs: Any) -> None:
+        if any(slot.reason == "paused" for slot in slots):
+            two.door.open.set()  # in the middle of it the other comes to the slot
+            await many.clock.sleep(2.0)
+        await record(slots, runs, **kwargs)
+
+    monkeypatch.setattr(many.image, "record", slowly)
+    await many.until(HOUR - 1)
+    two.door.open.clear()
+    await many.until(HOUR + 1)
+    await one.resume("main")
+    await many.until(HOUR + 30)
+    slots = await many.image.slots("a", since=TEN + HOUR, until=TEN + HOUR)
+    assert [(slot.verdict, slot.reason) for slot in slots] == [("skipped", "paused")]
+    assert many.slots("a") == [0.0]
+    assert await many.image.holders("service:") == {}
+    await many.close()
+
+
+async def test_a_resume_leaves_a_slot_to_the_node_that_runs_it(many: ManyWorld) -> None:
+    one = await shared_and_paused(many, takes=100.0)
+    await many.until(HOUR + 50)
+    assert many.slots("a") == [0.0, HOUR]
+    await one.resume("main")
+    await many.until(HOUR + 200)
+    slots = await many.image.slots("a", since=TEN, until=TEN + HOUR)
+    assert [slot.verdict for slot in slots] == ["done", "done"]
+    await many.close()
 
 
 async def test_stopping_a_scheduler_elsewhere_ends_it_on_every_node(many: ManyWorld) -> None:

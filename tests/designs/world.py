@@ -74,6 +74,10 @@ class Handle:
     async def prune(self, *, before: float, keep: int) -> int:
         return await self.image.prune(before=before, keep=keep)
 
+    def cut_after(self, writes: int) -> None:
+        """The process dies with so many writes from now on."""
+        self._writes = len(self.written) + writes
+
     async def close(self) -> None:
         pass
 

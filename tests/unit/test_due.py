@@ -298,6 +298,21 @@ def test_a_slot_that_is_no_further_ahead_than_the_one_after_it_is_not_repeated()
     assert clamp(long, Every(HOUR, "grid"), NOON) is long
 
 
+@pytest.mark.parametrize("slot", [NOON - HOUR, None])
+def test_a_calendar_that_gave_up_on_a_slot_which_lies_ahead_is_not_left_there(slot: float | None) -> None:
+    hourly = parse_cron("0 * * * *", "UTC")
+
+    def gave_up(next_due: float) -> ServiceTiming:
+        return msgspec.structs.replace(ran(NOON - HOUR, every_s=None, next_due=next_due, failures=1), slot=slot)
+
+    assert clamp(gave_up(NOON + 8 * HOUR), hourly, NOON + 1).next_due == NOON + HOUR
+    assert clamp(gave_up(NOON + 3 * HOUR), hourly, NOON + 1).next_due == NOON + HOUR
+    near = gave_up(NOON + 2 * HOUR)
+    assert clamp(near, hourly, NOON + 1) is near
+    rare = gave_up(NOON + 30 * DAY)
+    assert clamp(rare, parse_cron("0 12 1 4 *", "UTC"), NOON + 1) is rare
+
+
 def test_planned_times_stand_on_whole_microseconds() -> None:
     assert rounded(NOON + 4.8e-7) == NOON
     assert rounded(NOON + 7.2e-7) == NOON + 1e-6

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
 import pytest
 from tenacity import wait_fixed
 
@@ -175,6 +176,26 @@ def test_slots_that_came_during_a_run_are_those_of_the_grid(planned: float, orig
     row = ServiceTiming(next_due=NOON + 240, origin=origin, interval_seconds=60.0)
     (slot,) = passed_by(Service(name="a"), Every(60.0, "grid"), run(Outcome.OK, NOON + 200), row, planned)
     assert (slot.planned, slot.last, slot.count) == (first, NOON + 180, 3)
+
+
+def test_slots_that_came_during_a_run_are_told_of_as_such_though_its_row_has_moved_on() -> None:
+    row = ServiceTiming(next_due=NOON + 600, origin=NOON, interval_seconds=60.0)
+    (slot,) = passed_by(Service(name="a"), Every(60.0, "grid"), run(Outcome.OK, NOON + 200), row, NOON)
+    assert (slot.planned, slot.last, slot.count) == (NOON + 60, NOON + 180, 3)
+
+
+def test_a_row_keeps_how_the_last_run_of_each_scheduler_ended() -> None:
+    def of(scheduler: str, id: str, outcome: Outcome = Outcome.OK) -> Run:
+        return msgspec.structs.replace(run(outcome), scheduler=scheduler, id=id)
+
+    row = advance(due(), HOURLY, None, of("main", "a", Outcome.FAILED), Retry(NOON + 9))
+    row = advance(due(attempt=2), HOURLY, row, of("beat", "b", Outcome.FAILED), Dead("no disk"))
+    row = advance(due(), HOURLY, row, of("late", "c"), Done())
+    assert [row.ended(id) and row.ended(id).verdict for id in "abcd"] == ["retry", "failed", "done", None]  # type: ignore[union-attr]
+    assert [one.scheduler for one in row.others] == ["main", "beat"]
+    row = advance(due(), HOURLY, row, of("main", "d"), Done())
+    assert row.ended("a") is None
+    assert [(one.scheduler, one.run) for one in row.others] == [("beat", "b"), ("late", "c")]
 
 
 def test_slots_of_a_fine_grid_that_came_during_a_run_are_all_counted() -> None:

@@ -111,7 +111,8 @@ def _unrecorded(facts: Facts, rows: dict[str, list[Slot]]) -> Iterator[Violation
     told = {run.id for run in facts.history.dump.runs}
     for state in facts.history.dump.states.values():
         told |= {result.run.id for result in state.results}
-    told |= {row.last_run_id or "" for row in facts.history.dump.timing.values()}
+    for row in facts.history.dump.timing.values():
+        told |= {row.last_run_id or "", *(one.run for one in row.others)}
     if not rows and len(told) <= 1:
         return  # it was not dumped
     for run in facts.executions:
@@ -155,7 +156,7 @@ def _hole(
     wrong = _wrong_count(timing, before)
     if wrong:
         yield Violation("unaccounted", before.service, wrong)
-    earliest, latest = _following(timing, has_beat, before, by_run, ends)
+    earliest, latest = _following(timing, has_beat, before, by_run, ends, facts.tentative)
     if facts.is_cut_off(before, by) or (before.run is None and facts.is_parted(before.recorded)):
         latest = math.inf  # a crash or no store between the line and the row: whoever is next counts from its own check
     if not earliest - MOMENT_S <= planned <= latest + MOMENT_S:
@@ -173,11 +174,14 @@ def _wrong_count(timing: Timing, slot: Slot) -> str | None:
 
 
 def _following(
-    timing: Timing, has_beat: bool, slot: Slot, by_run: dict[str, Execution], ends: dict[str, Run]
+    timing: Timing, has_beat: bool, slot: Slot, by_run: dict[str, Execution], ends: dict[str, Run], tentative: set[str]
 ) -> tuple[float, float]:
     """Between which times the next slot lies."""
     exact = timing.after(slot=slot.last, end=slot.last, origin=slot.last)
     run = None if slot.run is None else by_run.get(slot.run)
+    if isinstance(timing, Every) and timing.anchor == "grid" and slot.run in tentative:
+        # Those that came while it ran have no line before its cycle is taken up.
+        return exact, timing.after(slot=slot.last, end=slot.recorded, origin=slot.last)
     if not isinstance(timing, Every) or timing.anchor == "grid" or (timing.anchor == "slot" and not has_beat):
         return exact, exact
     every_s = timing.every_s

@@ -11,6 +11,8 @@ from itertools import accumulate, pairwise
 
 import msgspec
 
+from raptor.journal import recovered, slots_of
+from raptor.rows import CycleResult, SchedulerState
 from raptor.task import Slot
 from raptor.testing.checker.history import Command, Declared, Dump, Fault, History, Life, Line
 from raptor.testing.checker.violation import Violation
@@ -285,20 +287,21 @@ def _paired(lines: Iterable[Line]) -> tuple[list[Execution], list[Violation]]:
 
 
 def _journalled(dump: Dump) -> Iterator[Slot]:
-    """Lines of the ledger that still stand in the state row of a cycle."""
+    """Lines of the ledger that still stand in the state row of a cycle, or in the row of a service beside it."""
     known = {(slot.service, slot.planned) for slot in dump.slots}
     for name, state in dump.states.items():
-        for result in state.results:
-            closed = [*result.closed]
-            if result.verdict in ("done", "failed"):
-                run = result.run
-                closed.append(
-                    Slot(
-                        service=run.service, planned=run.planned, last=run.planned, verdict=result.verdict,
-                        reason=result.reason, scheduler=name, run=run.id, recorded=run.end or run.start,
-                    )
-                )  # fmt: skip
-            yield from (slot for slot in closed if (slot.service, slot.planned) not in known)
+        for result in [*state.results, *_recorded(dump, state)]:
+            slots = slots_of(result, name, result.run.end or result.run.start)
+            yield from (slot for slot in slots if (slot.service, slot.planned) not in known)
+
+
+def _recorded(dump: Dump, state: SchedulerState) -> Iterator[CycleResult]:
+    """The result of a run whose scheduler ended between the two writes: whoever takes its cycle up tells it so."""
+    run = state.current_run
+    row = None if run is None else dump.timing.get(run.service)
+    ended = None if run is None or row is None else row.ended(run.id)
+    if run is not None and ended is not None:
+        yield recovered(run, ended, state.current_closed)
 
 
 def _all_faults(history: History) -> list[Fault]:
