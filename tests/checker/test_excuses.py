@@ -338,6 +338,28 @@ def with_pending(end: float, *, told: bool = True) -> History:
     )
 
 
+def with_lock(until: float, *, shared: bool = True, lost: bool = True) -> History:
+    """A run ended at 10.1, and another life stood still to that time; its own stopped, and the run was repeated."""
+
+    def ran(run: str, life: int, at: float) -> list[Line]:
+        line = Line(what="start", run=run, service="s", scheduler="main", life=life, planned=10.0, at=at)
+        return [line, replace(line, what="end", at=at + 0.1)]
+
+    listed = Definition(name="main", services=(Scheduled(name="s"),), should_run=True)
+    return History(
+        services=(Declared(name="s", every_s=60.0),),
+        lives=(Life(life=0, at=0.0, ended=13.5, stopping=9.9), Life(life=1, at=0.0)),
+        faults=(
+            Fault(what="freeze", at=9.0, until=until, life=1),
+            *([Fault(what="outage", at=12.4, until=13.0)] if lost else ()),
+        ),
+        commands=(Command(what="define", at=0.0, acked=0.0, definition=listed),),
+        lines=(*ran("a", 0, 10.0), *ran("b", 1, 16.0)),
+        dump=Dump(at=17.0),
+        bounds=Bounds(shared=shared),
+    )
+
+
 @pytest.mark.parametrize(
     ("sound", "bad", "told"),
     [
@@ -384,6 +406,9 @@ def with_pending(end: float, *, told: bool = True) -> History:
         (with_pending(100.0), with_pending(100.0, told=False), "after 0.0 (done) comes 120.0"),
         (with_pending(100.0), with_pending(80.0), "after 30.0 (done) comes 120.0, and should between 60.0 and 90.0"),
         (with_series(revived=4), with_series(revived=1), "task 4: it is cancelled and has 1 successors"),
+        (with_lock(12.5), with_lock(10.3), "run b, after one that says end"),
+        (with_lock(12.5), with_lock(12.5, shared=False), "run b, after one that says end"),
+        (with_lock(12.5, lost=False), with_lock(11.4, lost=False), "run b, after one that says end"),
     ],
     ids=[
         "its own process was killed",
@@ -417,6 +442,9 @@ def with_pending(end: float, *, told: bool = True) -> History:
         "its line is still to come, from the row of its service",
         "slots that came while it ran have theirs with it",
         "it had ended before, and has its successor from then",
+        "another stood still with a lock, and the store was away before its end could be recorded",
+        "nobody else has a lock",
+        "another stood still with a lock, and its life, which was to stop, waited no longer",
     ],
 )
 def test_an_excuse_holds_for_its_reason_and_no_further(sound: History, bad: History, told: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.servers import Server, followed
@@ -129,3 +131,25 @@ def test_a_network_that_hangs_is_an_outage_too(tmp_path: Path, own_server: Serve
             first.go()
             middle.go_on()
             settled(first, owner, second, other, id)
+
+
+@pytest.mark.timeout(180)
+def test_what_waits_for_a_lock_when_the_grace_of_a_stop_is_over_runs_again(tmp_path: Path, own_server: Server) -> None:
+    """A node that stands still in the midst of a write holds what has to be written: here a transaction does."""
+    with Places(tmp_path, own_server.url) as places, psycopg.connect(own_server.url) as other:
+        first = places.place("first")
+        first.ok("schedule", "main", "gated")
+        owner = first.start("main", "--interval", "1h", "--grace", "2s")
+        eventually(lambda: first.ran == ["gated"], "the cycle does not start")
+        other.execute("LOCK TABLE raptor.record IN EXCLUSIVE MODE")
+        owner.signal(signal.SIGTERM)
+        owner.wait_for("stopping")
+        first.go()
+        assert owner.end() == 0, owner.text
+        other.rollback()
+        again = first.start("main")
+        eventually(lambda: first.ran == ["gated", "gated"], "what was not recorded does not run again")
+        eventually(lambda: len(first.json("history")["runs"]) == 2, "it is not recorded")
+        assert sorted(run["outcome"] for run in first.json("history")["runs"]) == ["interrupted", "ok"]
+        again.signal(signal.SIGTERM)
+        assert again.end() == 0

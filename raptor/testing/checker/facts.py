@@ -76,6 +76,7 @@ class Facts:
         self._met: dict[int | None, list[Fault]] = defaultdict(list)  # by life, None: everybody
         for fault in self.faults:
             self._met[fault.life].append(fault)
+        self._freezes = [fault for fault in self.faults if fault.what == "freeze"] if self.bounds.shared else []
         for runs in self.of_task.values():
             if any(map(self.is_belated, runs)):
                 runs.sort(key=lambda run: run.start.fence)
@@ -137,8 +138,18 @@ class Facts:
 
     def is_lost(self, execution: Execution, by: float) -> bool:
         """Whether its node may have lost it by then: while it ran, or when its end was not recorded yet."""
-        recorded = execution.until + self.bounds.late_s * RECORDED
-        return bool(self.troubles(execution.start.life, self.since(execution), min(by, recorded)))
+        life, within = execution.start.life, self.bounds.late_s * RECORDED
+        recorded = self._recorded(execution.until + within, within)
+        # An orderly stop waits no longer for a lock than its grace.
+        has_given_up = recorded > execution.until + within and self.is_gone(life, min(by, recorded))
+        return has_given_up or bool(self.troubles(life, self.since(execution), min(by, recorded)))
+
+    def _recorded(self, by: float, within: float) -> float:
+        """By when it is: another node that stands still may hold a lock that has to be waited for."""
+        for fault in self._freezes:
+            if fault.at <= by:
+                by = max(by, self.end_of(fault) + within)
+        return by
 
     def is_late(self, at: float) -> bool:
         """Whether the store was, or had just been, out of reach for somebody."""
