@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -31,12 +31,21 @@ from raptor.service import Service
 from raptor.settlement import CANCELLED, is_late, once_repeated, plan_of
 from raptor.source import Room
 from raptor.state.base import Bell, Taken, Want
+from raptor.state.prospect import Prospect
 from raptor.tally import Tally, Turn
 from raptor.task import Again, Dead, Ended, Outcome, Result, Skipped, Task, Verdict
 from raptor.workshop import Workshop
 
 QUEUE = attrgetter("queue")
 GIVEN_BACK = Result(outcome=Outcome.INTERRUPTED, info="it never started")
+
+
+class Plan(NamedTuple):
+    """What is to become of tasks that were taken, or may be."""
+
+    tasks: Sequence[Task]
+    units: list[Assignment]
+    ended: list[Ended]
 
 
 class Queue:
@@ -212,8 +221,9 @@ class Queue:
         if sure is None:
             await self._clerk.handed_in()
         point("before_take")
+        plans: list[Plan] = []
         try:
-            taken, now = await self._clerk.durably(lambda: self._ask_for(wants, sure))
+            taken, now = await self._clerk.durably(lambda: self._ask_for(wants, sure, plans))
         finally:
             if sure is not None:
                 sure.cancel()
@@ -229,7 +239,8 @@ class Queue:
         horizon.doubtful |= taken.suspects
         horizon.served(counts)
         try:
-            return await self._assign(taken.tasks, room.units, now)
+            plan = plans[-1] if plans and plans[-1].tasks is taken.tasks else self._plan(taken.tasks, now)
+            return await self._start(plan, 0 if self._stopping else room.units)
         except BaseException:
             self._workshop.held.difference_update(task.id for task in taken.tasks)  # to be taken back
             raise
@@ -240,14 +251,21 @@ class Queue:
         await self._clerk.handed_in()
         return is_sure
 
-    async def _ask_for(self, wants: Sequence[Want], sure: asyncio.Future[bool] | None) -> tuple[Taken, float]:
+    async def _ask_for(
+        self, wants: Sequence[Want], sure: asyncio.Future[bool] | None, plans: list[Plan]
+    ) -> tuple[Taken, float]:
         """What the store gives, and when: after an outage that is another time, and the lease begins then."""
         await self._clerk.caught_up()
         now = self._clock.now()
-        return await self._store.take(wants, owner=self._workshop.owner, now=now, sure=sure), now
 
-    async def _assign(self, tasks: Sequence[Task], room: int, now: float) -> list[Assignment]:
-        """Units of them; what can never run ends here, alone."""
+        def found(tasks: Sequence[Task]) -> None:
+            plans.append(self._plan(tasks, now))
+
+        prospect = None if sure is None else Prospect(sure, found)
+        return await self._store.take(wants, owner=self._workshop.owner, now=now, prospect=prospect), now
+
+    def _plan(self, tasks: Sequence[Task], now: float) -> Plan:
+        """Units of them; what can never run ends alone."""
         catalogue = self._workshop.catalogue
         units: list[Assignment] = []
         batches: dict[tuple[object, ...], list[tuple[Task, Any]]] = {}
@@ -269,12 +287,13 @@ class Queue:
             size = service.batch or 1
             for start in range(0, len(batch), size):
                 units.append(self._unit(service, *zip(*batch[start : start + size], strict=True)))
+        return Plan(tasks, units, ended)
+
+    async def _start(self, plan: Plan, room: int) -> list[Assignment]:
+        """As many as there is room for; the rest never started."""
+        _, units, ended = plan
         if ended:
             await self._clerk.enter(ended)
-        return await self._start(units, 0 if self._stopping else room)
-
-    async def _start(self, units: list[Assignment], room: int) -> list[Assignment]:
-        """As many as there is room for; the rest never started."""
         if len(units) > room:
             back = [task for unit in units[room:] for task in unit.tasks]
             await self._clerk.enter((task, GIVEN_BACK, Again(task.due), False) for task in back)

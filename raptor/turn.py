@@ -17,7 +17,6 @@ from raptor.runners.output import RunLog
 from raptor.source import Room, Source, U
 from raptor.task import Again, Result
 
-STRIDE = 50  # of what begins, after which its verdicts are handed in where the store is at work meanwhile
 PATIENCE = 64  # lots that are let pass, at the most, before another is trusted to end as it begins
 TRUST_S = 0.02  # how long one may take for that
 
@@ -150,13 +149,10 @@ class Lanes:
         """Begin one run after another, until one of them waits."""
         task, beginning = self._leader, self._beginning
         assert task is not None
-        begun = 0
         while beginning:
-            if begun == STRIDE and self._sure is not None:
-                begun = 0
-                if self._loop.time() > self._until:
-                    self._tell(False)
-                await asyncio.sleep(0)
+            if self._sure is not None and self._loop.time() > self._until:
+                self._tell(False)
+                await asyncio.sleep(0)  # whoever waits for that hears of it
             context = copy_context()  # what a run sets there is its own
             lane = beginning.popleft()
             work = lane.work(task)
@@ -165,7 +161,6 @@ class Lanes:
             except StopIteration:
                 if task.cancelling():  # it cancelled the task that it ran in, which shall not meet the next
                     break
-                begun += 1
                 continue
             if lane.task is not None:  # its work has begun: an interruption may end it while it waits
                 self._breakable[lane] = None

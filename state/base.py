@@ -11,7 +11,7 @@ from raptor.rows import Definition, Line, SchedulerState, ServiceTiming
 from raptor.task import Move, Run, Slot, State, Task
 
 if TYPE_CHECKING:
-    import asyncio
+    from raptor.state.prospect import Prospect
 
 Record: TypeAlias = ServiceTiming | SchedulerState | Definition | Line
 
@@ -183,13 +183,11 @@ class Tasks(Protocol):
         """
         ...
 
-    async def take(
-        self, wants: Sequence[Want], *, owner: str, now: float, sure: asyncio.Future[bool] | None = None
-    ) -> Taken:
+    async def take(self, wants: Sequence[Want], *, owner: str, now: float, prospect: Prospect | None = None) -> Taken:
         """Give ready tasks that are due to their new owner, each once: fence + 1, a lease, started now.
 
-        Where it is not `sure` yet that there will be room for them, a store may look for them meanwhile; if it turns
-        out that there is none, nothing was given.
+        Where there is only a `prospect` of room for them, a store may look for them meanwhile; if it turns out that
+        there is none, nothing was given.
         """
         ...
 

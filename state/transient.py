@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from raptor.state.base import Counts, Held, Hold, Query, Receipt, Taken, Want
 from raptor.state.bells import Bells, LocalBell
 from raptor.state.news import News
 from raptor.state.pace import Starts, allowance, started
-from raptor.state.sure import is_sure
+from raptor.state.prospect import Prospect, is_sure
 from raptor.task import ENDED, Move, State, Task
 
 replaced = msgspec.structs.replace
@@ -42,10 +41,8 @@ class TransientTasks:
         self._bells.ring((task.queue, task.due) for task, (_, new) in zip(tasks, placed, strict=True) if new or replace)
         return placed
 
-    async def take(
-        self, wants: Sequence[Want], *, owner: str, now: float, sure: asyncio.Future[bool] | None = None
-    ) -> Taken:
-        if not await is_sure(sure):
+    async def take(self, wants: Sequence[Want], *, owner: str, now: float, prospect: Prospect | None = None) -> Taken:
+        if not await is_sure(prospect):
             return Taken([], {})
         tasks: list[Task] = []
         spent: dict[str, float] = {}

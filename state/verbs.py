@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from sqlite3 import Connection
@@ -13,8 +12,8 @@ from raptor.state.asked import check
 from raptor.state.base import Counts, Held, Hold, Query, Receipt, Taken, Want
 from raptor.state.bells import Bells, LocalBell
 from raptor.state.news import News
+from raptor.state.prospect import Prospect, is_sure
 from raptor.state.sqlite import Database
-from raptor.state.sure import is_sure
 from raptor.task import Move, State, Task
 
 T = TypeVar("T")
@@ -41,9 +40,7 @@ class TasksToRead(ABC):
     async def put(self, tasks: Sequence[Task], *, now: float, replace: bool = False) -> list[Receipt]:
         self._refuse()
 
-    async def take(
-        self, wants: Sequence[Want], *, owner: str, now: float, sure: asyncio.Future[bool] | None = None
-    ) -> Taken:
+    async def take(self, wants: Sequence[Want], *, owner: str, now: float, prospect: Prospect | None = None) -> Taken:
         self._refuse()
 
     async def settle(self, moves: Sequence[Move], *, now: float) -> frozenset[int]:
@@ -89,10 +86,8 @@ class TasksToOwn(TasksToRead):
         )
         return placed
 
-    async def take(
-        self, wants: Sequence[Want], *, owner: str, now: float, sure: asyncio.Future[bool] | None = None
-    ) -> Taken:
-        if not await is_sure(sure):
+    async def take(self, wants: Sequence[Want], *, owner: str, now: float, prospect: Prospect | None = None) -> Taken:
+        if not await is_sure(prospect):
             return Taken([], {})
         return await self._database.ask(lambda connection: tasks.take_all(connection, wants, owner, now), rows=1)
 

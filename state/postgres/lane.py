@@ -341,7 +341,12 @@ class Lane:
             finishing += [await call.send(transaction) for call in joined]
         if self._role != READER:
             await transaction.seal()
-        return [await finish() for finish in finishing]
+        readings: list[Callable[[], Any]] = []
+        for left, finish in zip(range(len(finishing) - 1, -1, -1), finishing, strict=True):
+            reading = await finish()
+            # The last is read while the server commits, the others while it works on those after them.
+            readings.append(reading if not left else _read(reading))
+        return readings
 
     async def _joined(self, pipe: Pipe, calls: list[Call[Any]]) -> list[Call[Any]]:
         """What is asked before the transaction may end has its commit, too."""
@@ -404,6 +409,11 @@ class Lane:
             pipe, self._pipe = self._pipe, None
             pipe.give_up()
             await pipe.connection.close()
+
+
+def _read(reading: Callable[[], T]) -> Callable[[], T]:
+    answer = reading()
+    return lambda: answer
 
 
 class _InDoubt(psycopg.OperationalError):

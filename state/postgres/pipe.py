@@ -167,7 +167,10 @@ class Pipe:
                 raise
 
     def begin(self) -> None:
-        """Have the server work on what was sent, while there is more to come."""
+        """Have the server work on what was sent, and answer it, while there is more to come."""
+        if not self._asked:
+            self._pgconn.send_flush_request()
+            self._asked = True
         self._pgconn.flush()
 
     def read(self, result: PGresult) -> list[tuple[Any, ...]]:

@@ -46,7 +46,7 @@ from raptor.state.postgres.transaction import Finish, Reading, Transaction
 from raptor.state.postgres.trouble import not_written
 from raptor.state.postgres.waves import Waves
 from raptor.state.postgres.wire import INT8, Column, Time, at, reached, seconds
-from raptor.state.sure import is_sure
+from raptor.state.prospect import Prospect, is_sure
 from raptor.task import Move, Run, Slot, State, Task
 
 T = TypeVar("T")
@@ -105,16 +105,16 @@ class PostgresStore:
         self._ring(earliest((task.queue, task.due) for task in rung))
         return placed
 
-    async def take(
-        self, wants: Sequence[Want], *, owner: str, now: float, sure: asyncio.Future[bool] | None = None
-    ) -> Taken:
+    async def take(self, wants: Sequence[Want], *, owner: str, now: float, prospect: Prospect | None = None) -> Taken:
+        sure = None if prospect is None else prospect.sure
         if sure is not None and sure.done() and not sure.result():
             return Taken([], {})
-        if self._found.get(owner) and await is_sure(sure):
+        if self._found.get(owner) and await is_sure(prospect):
             return Taken(self._found.pop(owner), {})
-        if not wants or (is_limited(wants) and not await is_sure(sure)):
+        if not wants or (is_limited(wants) and not await is_sure(prospect)):
             return Taken([], {})
         places = self._waves.keep(2 * len(wants))
+        found = None if prospect is None else prospect.found
 
         def lost(given: Given) -> None:
             self._waves.give(places, given.places)
@@ -125,7 +125,7 @@ class PostgresStore:
             return sure is None or (not sure.cancelled() and sure.result() and not self._apart)
 
         def work(transaction: Transaction) -> Awaitable[Finish[Given]]:
-            return send_take(transaction, self._bells, wants, owner, now, places, has_room)
+            return send_take(transaction, self._bells, wants, owner, now, places, has_room, found)
 
         try:
             if sure is None and self._apart:

@@ -101,6 +101,7 @@ async def send_take(
     now: float,
     places: Sequence[int],
     has_room: Callable[[], bool],
+    found: Callable[[Sequence[Task]], None] | None = None,
 ) -> Finish[Given]:
     """There are two `places` for each of the `wants`: a statement of its own may take what lies before the trail.
 
@@ -138,6 +139,8 @@ async def send_take(
                     last = rows[-1] if len(rows) >= want.room else None  # they are in order now
                     trails.leave(want.queue, None if last is None else End(last[3], last[4], last[0]))
             lists = {place: [row[0] for row in answer.rows] for _, came in asked for place, answer in came}
+            if found is not None:
+                found(tasks)
             return Given(Taken(tasks, {}, frozenset(doubtful)), lists)
 
         return read

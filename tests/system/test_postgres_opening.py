@@ -18,6 +18,7 @@ from raptor.state.postgres import migration
 from raptor.state.postgres.address import read
 from raptor.state.postgres.migration import VERSION
 from raptor.state.postgres.store import PostgresStore
+from raptor.state.prospect import Prospect
 from raptor.task import State
 from raptor.testing.conformance.sample import NOW, move, task
 from tests.servers import WHEEL, Server, running, spare_port
@@ -112,7 +113,8 @@ async def test_what_was_taken_in_vain_is_found_when_a_node_of_the_version_before
     async with open_store(pg_address, system_clock) as store:
         await store.put([task(), task(queue="b")], now=NOW)
         sure = asyncio.get_running_loop().create_future()
-        taking = asyncio.ensure_future(store.take([Want(queue="default", room=1)], owner="after", now=NOW, sure=sure))
+        wants = [Want(queue="default", room=1)]
+        taking = asyncio.ensure_future(store.take(wants, owner="after", now=NOW, prospect=Prospect(sure)))
         await store.queues()
         sure.set_result(False)
         assert (await taking).tasks == []

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from raptor import turn
 from raptor.source import Room
 from raptor.turn import Lanes
 
@@ -224,6 +225,22 @@ async def test_after_one_that_waited_lots_are_let_pass_before_another_is_trusted
         foreseen.append((await lot(lanes, do)).sure is not None)
         await soon(lanes.finish())
     assert foreseen == [True, False, True, False, False, False, True, False]
+
+
+async def test_whoever_waits_to_be_sure_hears_of_a_lot_that_begins_slowly_before_all_of_it_has_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turn, "TRUST_S", -1.0)
+    lanes, heard = Lanes(3, lambda: True), list[str]()
+
+    async def begin() -> None:
+        heard.append("begun")
+
+    _, sure = await lot(lanes, begin, begin)
+    assert sure is not None
+    sure.add_done_callback(lambda told: heard.append(f"sure: {told.result()}"))
+    await soon(lanes.finish())
+    assert heard == ["sure: False", "begun", "begun"]
 
 
 async def test_whoever_waits_to_be_sure_is_told_when_a_lane_fails() -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from raptor.state.base import Store, Taken
+from raptor.state.prospect import Prospect
 from raptor.task import State, Task
 from raptor.testing.conformance.sample import NOW, ended, ids, move, one, put, replaced, rows, take, taken, task, want
 
@@ -70,12 +71,16 @@ class TestTake:
         self, store: Store, concurrency: int | None
     ) -> None:
         ((id, _),) = await put(store, task())
-        sure = asyncio.get_running_loop().create_future()
-        taking = asyncio.ensure_future(store.take([want(concurrency=concurrency)], owner="a", now=NOW, sure=sure))
+        sure, found = asyncio.get_running_loop().create_future(), list[Task]()
+        taking = asyncio.ensure_future(
+            store.take([want(concurrency=concurrency)], owner="a", now=NOW, prospect=Prospect(sure, found.extend))
+        )
         assert (await one(store, id)).state is State.READY
         assert not taking.done()
         sure.set_result(True)
-        assert [given.id for given in (await taking).tasks] == [id]
+        given = (await taking).tasks
+        assert [one.id for one in given] == [id]
+        assert found in ([], given)
         assert (await one(store, id)).owner == "a"
 
     @pytest.mark.parametrize("concurrency", [None, 9])
@@ -85,7 +90,9 @@ class TestTake:
         await put(store, task(), task())
         before = await rows(store)
         sure = asyncio.get_running_loop().create_future()
-        taking = asyncio.ensure_future(store.take([want(concurrency=concurrency)], owner="a", now=NOW, sure=sure))
+        taking = asyncio.ensure_future(
+            store.take([want(concurrency=concurrency)], owner="a", now=NOW, prospect=Prospect(sure))
+        )
         await store.queues()
         sure.set_result(False)
         assert (await taking).tasks == []
@@ -95,7 +102,7 @@ class TestTake:
     async def test_a_take_that_nobody_waits_for_any_more_keeps_nothing_back(self, store: Store) -> None:
         await put(store, task())
         sure = asyncio.get_running_loop().create_future()
-        taking = asyncio.ensure_future(store.take([want()], owner="a", now=NOW, sure=sure))
+        taking = asyncio.ensure_future(store.take([want()], owner="a", now=NOW, prospect=Prospect(sure)))
         await store.queues()
         taking.cancel()
         sure.set_result(False)
