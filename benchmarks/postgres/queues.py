@@ -22,7 +22,7 @@ PENDING = (
     "SELECT EXISTS (SELECT 1 FROM raptor.task WHERE shelf = 'open' AND state = 'ready' AND queue = 'default'"
     " AND NOT suspect AND priority = 5 AND due <= to_timestamp(%s)) OR EXISTS (SELECT 1 FROM raptor.taken)"
 )
-DEAD = "SELECT count(*) FROM raptor.task WHERE state = 'dead'"
+DEAD = "SELECT count(*) FROM raptor.task WHERE shelf = 'dead'"
 
 
 async def plan(url: str, tasks: Iterable[Task]) -> None:
