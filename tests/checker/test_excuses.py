@@ -132,14 +132,14 @@ def with_series(revived: int) -> History:
     return replace(SOUND, commands=(*SOUND.commands, *commands), dump=replace(SOUND.dump, tasks=tasks), images=())
 
 
-def with_meeting_tries(until: float) -> History:
+def with_meeting_tries(until: float, fence: int = 2) -> History:
     """A task was given back at 3.0, taken again at once, and failed at 3.4; what is heard of its run lasts so long."""
     given_back = Try(start=2.0, end=3.0, verdict="again", info="interrupted")
     task = Kept(
         id=7, service="quick", due=1.0, state=State.DONE, fence=3, attempts=1,
         history=(given_back, replace(FAILURE, start=3.0, end=3.4)),
     )  # fmt: skip
-    first, last = replace(line("start", 7, 2, 0, 3.0), attempt=0), replace(line("start", 7, 3, 1, 5.0), attempt=1)
+    first, last = replace(line("start", 7, fence, 0, 3.0), attempt=0), replace(line("start", 7, 3, 1, 5.0), attempt=1)
     ends = replace(first, what="fail", at=until), replace(last, what="end", at=5.1)
     return History(
         lives=SOUND.lives, lines=(first, ends[0], last, ends[1]), dump=Dump(at=8.5, tasks=(task,)), bounds=SOUND.bounds
@@ -155,6 +155,26 @@ def with_cancelled_run(told: int) -> History:
         commands=(replace(CANCEL, at=4.1, acked=4.1, task=2),),
         lines=(start, replace(start, what="cut", at=4.1)),
         dump=Dump(at=8.5, tasks=(task,)),
+        bounds=SOUND.bounds,
+    )
+
+
+def with_try_before(fence: int) -> History:
+    """A try never began, since its node stood still; when it woke the task was given back, taken again, and failed."""
+    given_back = Try(start=2.0, end=77.0, verdict="again", info="interrupted")
+    task = Kept(
+        id=7, service="quick", due=1.0, state=State.DONE, fence=3, attempts=1,
+        history=(given_back, replace(FAILURE, start=77.0, end=77.0)),
+    )  # fmt: skip
+    failed, last = (
+        replace(line("start", 7, fence, 0, 77.0), attempt=0),
+        replace(line("start", 7, 3, 0, 78.0), attempt=1),
+    )
+    return History(
+        lives=SOUND.lives[1:],
+        faults=(Fault(what="freeze", at=2.0, until=77.0, life=1),),
+        lines=(failed, replace(failed, what="fail"), last, replace(last, what="end", at=78.1)),
+        dump=Dump(at=79.0, tasks=(task,)),
         bounds=SOUND.bounds,
     )
 
@@ -400,7 +420,8 @@ def with_lock(until: float, *, shared: bool = True, lost: bool = True) -> Histor
         (with_slow_stop(19.9), with_slow_stop(None), "run b for 20.0 began 2.0 s after its time"),
         (with_slow_stop(19.9), with_slow_stop(21.2), "run b for 20.0 began 2.0 s after its time"),
         (with_unseen(missed="skip"), with_unseen(), "due at 60.0, and no run began until 72.0"),
-        (with_meeting_tries(3.4), with_meeting_tries(3.0), "a try that failed, and its run says nothing"),
+        (with_meeting_tries(3.4), with_meeting_tries(3.0, fence=1), "a try that failed, and its run says nothing"),
+        (with_try_before(fence=2), with_try_before(fence=1), "a try that was broken off, and its run says fail"),
         (with_cancelled_run(told=1), with_cancelled_run(told=0), "run 2 lapsed, and life 1 was not disturbed"),
         (with_cancelled_run(told=1), with_cancelled_run(told=2), "run 2 was told of 2 failures, after 1"),
         (with_pending(100.0), with_pending(100.0, told=False), "after 0.0 (done) comes 120.0"),
@@ -437,6 +458,7 @@ def with_lock(until: float, *, shared: bool = True, lost: bool = True) -> Histor
         "its life had not been told to stop by then",
         "what a calendar is to make up for is not lost before the first look at it",
         "it was taken again in the moment that the try before it ended",
+        "it was taken again in the moment that the try before it was given back",
         "a cancelled run was taken in the moment that the try before it ended",
         "a run that ended its task was told how many failed before it",
         "its line is still to come, from the row of its service",

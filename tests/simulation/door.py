@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from raptor.errors import NotWritten, RefusedState
 from raptor.state.base import Taken
 from raptor.state.memory import MemoryStore
+from raptor.state.prospect import is_sure
 from raptor.task import Task
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ class Door:
     @property
     def sequence(self) -> int:
         return self._image.sequence
+
+    @property
+    def looks_ahead(self) -> bool:
+        return self._world.foresees if self.exclusive else len(self._world.alive) == 1
 
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         verb = partial(self._call, name, getattr(self._image, name))
@@ -97,6 +102,8 @@ class Door:
             self._untold.pop(id(about), None)
             await asyncio.sleep(0)
             return known[1]
+        if name == "take" and not await is_sure(kwargs.get("prospect")):
+            return Taken([], {})
         if name == "take" and (self._found or self._untold):
             found = [*self._found, *(task for taken in self._untold.values() for task in taken.tasks)]
             for wants in self._untold:
@@ -175,10 +182,13 @@ class Door:
         try:
             answer = _at_once(verb(*args, **kwargs))
         except Exception as error:  # a refusal
+            assert not isinstance(error, AssertionError), error
             world.trace(living, name, type(error).__name__)
             if not future.done():
                 future.set_exception(error)
             return
+        if (prospect := kwargs.get("prospect")) is not None and prospect.found is not None:
+            prospect.found(answer.tasks)  # before it is given, and perhaps in vain
         world.trace(living, name, "" if fate is None else fate)
         world.rules.after(living, name, args, kwargs, answer)
         if fate == "crash_after" or world.point(living.process):

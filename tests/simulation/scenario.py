@@ -54,6 +54,7 @@ class Scenario:
     delays_s: tuple[float, ...] = (0.0, 0.0, 1.0, 30.0, 300.0)  # of tasks
     tasks: tuple[str, ...] = ("post", "call", "batch")  # services that are put
     puts: tuple[dict[str, object], ...] = field(default=())  # at the start; `off_s`: cancelled so much later
+    foresees: bool = False  # a store of its own that looks ahead, as a server's does for a node that is alone
 
 
 def _many(rng: random.Random, count: int, shortest_s: float) -> list[Service]:
@@ -109,6 +110,7 @@ def drawn(seed: int, name: str | None = None) -> Scenario:
         asks_s=rng.choice((2.0, 5.0)) if dense else rng.choice((300.0, 900.0, 3600.0)),
         slice_s=30.0 if dense else 300.0,
         changes=rng.random() < 0.5,
+        foresees=rng.random() < 0.5,
     )
 
 
@@ -206,10 +208,15 @@ def small(name: str) -> Scenario:
             orders = ({"service": "lasting"}, {"service": "flaky", "in_": 1.0, "off_s": 2.0})
             both["hours"] = 4.0 / 3600
             return Scenario(name, services, {}, nodes=2, shared=True, puts=orders, **both)  # type: ignore[arg-type]
+        case "burst":  # several lots, each of which ends as it begins, or does not
+            services = [*_task_services(), Service(name="flaky")]
+            burst = ({"service": "post", "in_": 1.0},) * 5 + ({"service": "flaky", "in_": 1.0}, {"service": "call"})
+            both |= {"hours": 4.0 / 3600, "longest_s": 0.0, "lanes": 2, "foresees": True}
+            return Scenario(name, services, {}, tasks=(), puts=burst, **both)  # type: ignore[arg-type]
         case _:
             raise ValueError(f"there is no small scenario {name!r}")
 
 
 SETTLED = ("settled", "settled_pair")
-SMALL = ("cycles", "tasks", "common", "shared", "common_shared")
-STRUCK = ("shared", "common_shared", "lasting")  # by other things than crashes
+SMALL = ("cycles", "tasks", "burst", "common", "shared", "common_shared")
+STRUCK = ("shared", "common_shared", "lasting", "burst")  # by other things than crashes

@@ -28,6 +28,7 @@ class World:
         self.plan = plan
         self.shared = scenario.shared
         self.lanes = scenario.lanes
+        self.foresees = scenario.foresees
         self.slice_s = scenario.slice_s
         self.sweep_s = scenario.sweep_s
         self.start = scenario.start

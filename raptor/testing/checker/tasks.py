@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -215,9 +216,15 @@ def _place(facts: Facts, task: Kept, run: Execution, first: int) -> int | None:
     for since in (run.start.shown, facts.since(run)):
         places = [at for at in range(first, len(ends)) if begun[at] <= run.start.shown and since <= ends[at]]
         if places:
-            # Of two that meet at the moment it began, the one that it was told of, and that lasted as long as it did.
+            # Of two that meet at the moment it began, the one that it was told of, that lasted as long as it did, and
+            # that began last; but each had a fence of its own.
             return max(
-                places, key=lambda at: (_failures(task.history[:at]) == run.start.attempt, _lasted(run, ends[at]))
+                places,
+                key=lambda at: (
+                    _failures(task.history[:at]) == run.start.attempt,
+                    _lasted(run, ends[at]),
+                    begun[at] if at < run.start.fence else -math.inf,
+                ),
             )
     return None
 
