@@ -19,7 +19,7 @@ SLOWER = 2  # times as long as on SQLite a drain takes at best; a look costs the
 # A look at the ends of two indexes, whatever the planner thinks of a table that it has not seen yet.
 BY_INDEX = "SET enable_seqscan = off; SET jit = off"
 PENDING = (
-    "SELECT EXISTS (SELECT 1 FROM raptor.task WHERE shelf = 'open' AND state = 'ready' AND queue = 'default'"
+    "SELECT EXISTS (SELECT 1 FROM raptor.task WHERE shelf = 'ready' AND state = 'ready' AND queue = 'default'"
     " AND NOT suspect AND priority = 5 AND due <= to_timestamp(%s)) OR EXISTS (SELECT 1 FROM raptor.taken)"
 )
 DEAD = "SELECT count(*) FROM raptor.task WHERE shelf = 'dead'"

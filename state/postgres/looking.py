@@ -19,7 +19,7 @@ COLUMNS = (
 WHOLE = f"SELECT {COLUMNS}, t.state, t.owner, t.unwanted FROM raptor.task AS t"
 TAKEN = WHOLE.replace("raptor.task", "raptor.taken")
 ENDED = "state IN ('done', 'dead', 'cancelled')"
-OPEN = "shelf = 'open' AND state = 'ready'"
+OPEN = "shelf = 'ready' AND state = 'ready'"
 
 LOCK = "SELECT t.id, t.state FROM raptor.task AS t WHERE t.id = ANY(%s::bigint[]) ORDER BY t.id FOR UPDATE"  # one order
 CANCEL = "UPDATE raptor.task SET state = 'cancelled', ended = %s, reason = %s WHERE id = ANY(%s::bigint[])"
@@ -52,8 +52,8 @@ COUNTED = (
 )
 # From one name to the next in the index: a plain DISTINCT would read all of it.
 _NAMES = (
-    "WITH RECURSIVE name(n) AS ((SELECT queue FROM raptor.task WHERE shelf = 'open' ORDER BY queue LIMIT 1) UNION ALL"
-    " SELECT (SELECT queue FROM raptor.task WHERE shelf = 'open' AND queue > n ORDER BY queue LIMIT 1)"
+    "WITH RECURSIVE name(n) AS ((SELECT queue FROM raptor.task WHERE shelf = 'ready' ORDER BY queue LIMIT 1) UNION ALL"
+    " SELECT (SELECT queue FROM raptor.task WHERE shelf = 'ready' AND queue > n ORDER BY queue LIMIT 1)"
     " FROM name WHERE n IS NOT NULL)"
 )
 QUEUES = (
@@ -73,8 +73,8 @@ EARLIEST = (
 )
 
 SHELVES: dict[State, tuple[str, ...]] = {
-    State.READY: ("open",),
-    State.TAKEN: ("open", "stray"),
+    State.READY: ("ready",),
+    State.TAKEN: ("ready", "taken"),
     State.DONE: ("done",),
     State.DEAD: ("dead",),
     State.CANCELLED: ("cancelled",),

@@ -33,7 +33,7 @@ _SQL = {
 # The ids are in the mark. If nobody is there to be told, the statement is shorter by that.
 _PUT = (
     "WITH put AS ({}) INSERT INTO raptor.mark AS m (lane, mark, seen, told) SELECT %(lane)s::text, %(mark)s::bigint,"
-    " now(), array_agg(id) FROM put ON CONFLICT (lane) DO UPDATE SET mark = excluded.mark, seen = excluded.seen,"
+    " now(), {} FROM put ON CONFLICT (lane) DO UPDATE SET mark = excluded.mark, seen = excluded.seen,"
     " told = excluded.told RETURNING m.told"
 )
 _TELL = ", (SELECT count(pg_notify('raptor.news', note)) FROM unnest(%(notes)s::text[]) AS note)"
@@ -89,7 +89,7 @@ def merged(puts: Sequence[tuple[Sequence[Task], float]]) -> Merged:
     news = earliest((task.queue, task.due) for task in tasks)
 
     def statement(tells: bool) -> str:
-        return _put(insert, tells)
+        return _put(insert, "ARRAY[id]" if len(tasks) == 1 else "array_agg(id)", tells)
 
     def answers(told: Sequence[int]) -> list[list[Receipt]]:
         ids = iter(sorted(told))  # they grew in the order of the rows
@@ -239,14 +239,14 @@ def _statement(common: tuple[str, ...], apart: tuple[str, ...]) -> str:
     once = [cast(name, f"%({name})s::{_SQL[_TYPES[name]]}") for name in common]
     each = [cast(name, f"u.{name}") for name in apart]
     arrays = ", ".join(f"%({name})s::{_SQL[_TYPES[name]]}[]" for name in apart)
-    rows = f" FROM unnest({arrays}) AS u ({', '.join(apart)})" if apart else ""
     columns, values = ", ".join((*common, *apart)), ", ".join((*once, *each))
-    return f"INSERT INTO raptor.task ({columns}) SELECT {values}{rows} RETURNING id"
+    rows = f"SELECT {values} FROM unnest({arrays}) AS u ({', '.join(apart)})" if apart else f"VALUES ({values})"
+    return f"INSERT INTO raptor.task ({columns}) {rows} RETURNING id"
 
 
 @lru_cache(maxsize=1000)
-def _put(insert: str, tells: bool) -> str:
-    return _PUT.format(insert) + (_TELL if tells else "")
+def _put(insert: str, ids: str, tells: bool) -> str:
+    return _PUT.format(insert, ids) + (_TELL if tells else "")
 
 
 def _offer(task: Task, now: float, replace: bool, after: int) -> tuple[Any, ...]:

@@ -46,7 +46,7 @@ GIVEN = (
 )
 TAKE = (
     f"WITH due AS MATERIALIZED (SELECT d.* FROM generate_series(0, {PRIORITIES - 1}) AS p (priority), LATERAL ("
-    "SELECT t.ctid AS place, t.id FROM raptor.task AS t WHERE t.shelf = 'open' AND t.state = 'ready'"
+    "SELECT t.ctid AS place, t.id FROM raptor.task AS t WHERE t.shelf = 'ready' AND t.state = 'ready'"
     " AND t.queue = %(queue)s AND t.suspect = %(suspects)s AND t.priority = p.priority AND t.due <= %(now)s"
     " AND (t.due, t.id) > ((%(dues)s::timestamptz[])[p.priority + 1], (%(ids)s::bigint[])[p.priority + 1])"
     " ORDER BY t.due, t.id LIMIT %(room)s FOR UPDATE SKIP LOCKED) AS d LIMIT %(room)s),"
@@ -61,7 +61,7 @@ BACK = (  # in the transaction that took them: nobody has seen that fence
     " started = NULL WHERE id = ANY(%s::bigint[])"
 )
 SUSPECTS = (
-    "SELECT q FROM unnest(%s::text[]) AS q WHERE EXISTS (SELECT 1 FROM raptor.task AS t WHERE t.shelf = 'open'"
+    "SELECT q FROM unnest(%s::text[]) AS q WHERE EXISTS (SELECT 1 FROM raptor.task AS t WHERE t.shelf = 'ready'"
     " AND t.state = 'ready' AND t.queue = q AND t.suspect AND t.due <= %s)"
 )
 LOCK_PACE = (

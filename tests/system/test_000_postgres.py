@@ -68,16 +68,16 @@ async def test_what_waits_and_what_runs_have_partial_indexes_that_are_used(pg_st
     found = dict(
         ask(pg_address, "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'SCHEMA' AND tablename = 'task'")
     )
-    assert "due" in found["task_open"]
-    assert "WHERE (shelf = 'open'::text)" in found["task_open"]
+    assert "due" in found["task_ready"]
+    assert "WHERE (shelf = 'ready'::text)" in found["task_ready"]
     await pg_stores.store.put([task(due=4e9) for _ in range(2000)], now=NOW)
     await pg_stores.store.put([task()], now=NOW)
     plan = ask(
         pg_address,
         "EXPLAIN SELECT id FROM SCHEMA.task WHERE queue = 'default' AND NOT suspect AND priority = 5"
-        " AND shelf = 'open' AND state = 'ready' AND due <= now() ORDER BY due, id LIMIT 10",
+        " AND shelf = 'ready' AND state = 'ready' AND due <= now() ORDER BY due, id LIMIT 10",
     )
-    assert "task_open" in "\n".join(line for (line,) in plan)
+    assert "task_ready" in "\n".join(line for (line,) in plan)
 
 
 async def test_a_take_changes_no_index(pg_stores: Stores, pg_address: str, system_clock: Clock) -> None:
