@@ -85,9 +85,11 @@ async def test_a_take_changes_no_index(pg_stores: Stores, pg_address: str, syste
     taken = await pg_stores.store.take([want()], owner="a", now=NOW)
     assert len(taken.tasks) == 100
     async with asyncio.timeout(WAIT_S):
-        while (updates := ask(pg_address, UPDATES)) != [(100, 100)]:  # the server tells of them a little later
+        # The server tells of them a little later; before version 15 with what is asked next.
+        while (updates := ask(pg_address, UPDATES)) != [(100, 100)]:
             assert updates == [(0, 0)]
             await system_clock.sleep(0.05)
+            await pg_stores.store.take([want()], owner="a", now=NOW)
 
 
 @pytest.mark.spec("000-33", "000-34")
