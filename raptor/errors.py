@@ -151,6 +151,9 @@ class RefusedState(RaptorError):
         super().__init__(f"{file} {problem}; {advice}")
 
 
+_FATES = {"unreachable": "does not answer", "unknown": "was written, or not"}
+
+
 class NotWritten(RaptorError):
     """The store could not write; nothing was acknowledged, it may be tried again.
 
@@ -160,7 +163,7 @@ class NotWritten(RaptorError):
     def __init__(self, reason: str, file: object, problem: str) -> None:
         self.reason = reason
         self.file = file
-        super().__init__(f"{file} was not written: {problem}")
+        super().__init__(f"{file} {_FATES.get(reason, 'was not written')}: {problem}")
 
 
 class StaleLease(RaptorError):

@@ -421,4 +421,4 @@ class _InDoubt(psycopg.OperationalError):
 
 
 def _unknown(address: Address) -> NotWritten:
-    return NotWritten("unknown", address.shown, "the connection was lost during a commit: it may be written")
+    return NotWritten("unknown", address.shown, "the connection was lost during a commit; look before you try again")
