@@ -109,7 +109,7 @@ class Clerk:
             recorded.set_exception(error)
             return
         finally:
-            self._workshop.held.difference_update([entry[0].id for entry in ended])
+            self._workshop.held.difference_update([(task.id, task.fence) for task, *_ in ended])
         point("after_settle")
         self._tell(ended, moves, stale)
         recorded.set_result(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from raptor.assignment import Assignment
 from raptor.clerk import Clerk
 from raptor.clock import Clock, first_of
-from raptor.company import Company
+from raptor.company import QUIET_S, Company
 from raptor.errors import NotWritten
 from raptor.rows import LEASE_S
 from raptor.runners.family import sweep_after_crash
@@ -21,6 +22,7 @@ from raptor.workshop import Workshop
 
 BEAT = 3  # a lease is renewed when a third of it has passed
 PAGE = 500
+AGAIN_S = 1.0  # between two tries to renew after one that failed
 
 
 class Leases:
@@ -74,18 +76,23 @@ class Leases:
 
     async def keep(self) -> None:
         """Renew, for ever. Where owners live elsewhere, see whether one is gone."""
+        back_at = -math.inf
         while True:
             if self._store.exclusive and not self._running:
                 self._started.clear()
                 await self._started.wait()
             lease_s = min([LEASE_S, *(line.lease_s for line in self._workshop.lines.values())])
-            await self._beat(lease_s / BEAT)
+            await self._beat(AGAIN_S if self._clock.monotonic() < back_at else lease_s / BEAT)
+            failures, failed = self._clerk.durably.failures, False
             try:
                 await self._renew(lease_s)
-                if not self._store.exclusive and self._is_doubtful() and not self._is_patient():
+                is_early = self._clock.monotonic() < back_at or self._is_patient()
+                if not self._store.exclusive and self._is_doubtful() and not is_early:
                     await self._sweep()
             except NotWritten:
-                continue
+                failed = True
+            if failed or self._clerk.durably.failures != failures:
+                back_at = self._clock.monotonic() + QUIET_S  # others may have failed to renew theirs, too
 
     async def _beat(self, seconds: float) -> None:
         self._changed.clear()
@@ -132,7 +139,7 @@ class Leases:
             after = 0
             while page := await self._find(query, after):
                 after = page[-1].id
-                orphans = [task for task in page if task.id not in self._workshop.held and self._is_abandoned(task)]
+                orphans = [task for task in page if not self._is_held(task) and self._is_abandoned(task)]
                 await self._bring_back(orphans)
 
     async def _find(self, query: Query, after: int) -> list[Task]:
@@ -140,8 +147,11 @@ class Leases:
 
     def _is_orphan(self, task: Task) -> bool:
         if task.owner == self._workshop.owner:
-            return task.id not in self._workshop.held
+            return not self._is_held(task)
         return self._store.exclusive or self._is_abandoned(task)
+
+    def _is_held(self, task: Task) -> bool:
+        return (task.id, task.fence) in self._workshop.held
 
     def _is_abandoned(self, task: Task) -> bool:
         """Its lease has ended, or its owner left. One that took or renewed it since that was heard of is back."""

@@ -103,7 +103,8 @@ class Queue:
     def settle(self, unit: Assignment, result: Result, verdict: Verdict) -> asyncio.Future[None]:
         each: list[Ended] = []
         for task in unit.tasks:
-            self.running.pop(task.id, None)
+            if self.running.get(task.id) is unit:  # it may have been taken anew meanwhile
+                del self.running[task.id]
             each.append((task, result, verdict, True))
         if unit.each is not None:
             each = [(task, *of_it, True) for task, of_it in zip(unit.tasks, unit.each, strict=True)]
@@ -228,7 +229,7 @@ class Queue:
             if sure is not None:
                 sure.cancel()
         point("after_take")
-        self._workshop.held.update([task.id for task in taken.tasks])
+        self._workshop.held.update([(task.id, task.fence) for task in taken.tasks])
         counts = Counter(map(QUEUE, taken.tasks))
         in_vain = sure is not None and not taken.tasks  # there may be some all the same
         for want in wants:
@@ -242,7 +243,7 @@ class Queue:
             plan = plans[-1] if plans and plans[-1].tasks is taken.tasks else self._plan(taken.tasks, now)
             return await self._start(plan, 0 if self._stopping else room.units)
         except BaseException:
-            self._workshop.held.difference_update(task.id for task in taken.tasks)  # to be taken back
+            self._workshop.held.difference_update((task.id, task.fence) for task in taken.tasks)  # to be taken back
             raise
 
     async def _is_sure(self, sure: asyncio.Future[bool]) -> bool:
@@ -303,6 +304,8 @@ class Queue:
         for unit in units:
             self._suspects += unit.tasks[0].suspect
             for task in unit.tasks:
+                if older := self.running.get(task.id):  # it lapsed, came back, and still runs here
+                    older.let_go(task.id)
                 self.running[task.id] = unit
         self.cancel(self._called_off & self.running.keys())
         self._clerk.tell_started(units)

@@ -37,7 +37,8 @@ class Workshop:
     company: Company | None = None  # the other nodes of a shared store
     asked: set[str] = field(default_factory=set[str])  # schedulers that this node was asked to start
     keep_done: bool = True  # tasks that are done stay for a while
-    held: set[int] = field(default_factory=set[int])  # tasks that this process has taken and not yet settled
+    held: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    """Tasks, and the fences by which this process has taken them and not yet settled."""
     resources: Mapping[str, Resource] = field(default_factory=dict[str, "Resource"])
     turns: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, "asyncio.Task[None]"])  # the latest of each
 

@@ -31,10 +31,12 @@ TRIES = 5  # of what lost a race
 SETTLE_S = 30.0  # for the server to say what became of a transaction
 PAUSE_S = 0.25
 READER = "reader"  # the role of a lane that writes nothing
-# An INSERT, because that waits for a transaction that has not ended yet, be it the first that leaves the mark.
+# An INSERT, because that waits for a transaction that has not ended yet, be it the first that leaves the mark. One that
+# has not come so far is shut out: behind a pooler it may wait for a lock of the table, and its commit is asked for.
 FATE = (
-    "INSERT INTO raptor.mark AS m (lane, mark, seen) VALUES (%s, -1, now()) ON CONFLICT (lane)"
-    " DO UPDATE SET seen = excluded.seen RETURNING m.mark, m.told"
+    "INSERT INTO raptor.mark AS m (lane, mark, seen) VALUES (%s, %s, now()) ON CONFLICT (lane) DO UPDATE SET"
+    " seen = excluded.seen, mark = CASE WHEN m.mark = excluded.mark - 1 THEN m.mark ELSE excluded.mark END"
+    " RETURNING m.mark, m.told"
 )
 
 
@@ -192,7 +194,7 @@ class Lane:
                 self._waiting.append(call)
 
     def _doubt(self, calls: list[Call[Any]]) -> Doubt:
-        self._mark += 1
+        self._mark += 2  # those between say that one did not come, and does not come any more
         return Doubt(self._mark, calls, list)
 
     def _next(self) -> list[Call[Any]]:
@@ -368,7 +370,7 @@ class Lane:
     async def _clear_doubts(self) -> None:
         while self._doubts:
             doubt = self._doubts[0]
-            mark, told = await self._last_mark()
+            mark, told = await self._last_mark(doubt.mark)
             self._doubts.pop(0)
             if mark == doubt.mark:
                 self.commits += 1
@@ -379,14 +381,15 @@ class Lane:
                 if left:
                     self._waiting[:0] = left
 
-    async def _last_mark(self) -> tuple[int, Sequence[int]]:
-        """Of the last transaction that was committed, and what it told."""
+    async def _last_mark(self, mark: int) -> tuple[int, Sequence[int]]:
+        """Of the last transaction that was committed, and what it told. That of this mark is not committed any more."""
         async with asyncio.timeout(SETTLE_S):
             connection = await connect(self._address, role="doubt")
             try:
                 while True:
                     try:
-                        answer = await connection.execute(named(FATE, self._address.schema).encode(), (self._name,))
+                        fate = named(FATE, self._address.schema).encode()
+                        answer = await connection.execute(fate, (self._name, mark + 1))
                         row = await answer.fetchone()
                     except errors.LockNotAvailable:  # it has not ended yet
                         await end_stuck(self._address)

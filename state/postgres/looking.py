@@ -26,7 +26,7 @@ CANCEL = "UPDATE raptor.task SET state = 'cancelled', ended = %s, reason = %s WH
 UNWANTED = "UPDATE raptor.task SET unwanted = true WHERE id = ANY(%s::bigint[])"
 REVIVE = (
     "UPDATE raptor.task AS t SET state = 'ready', due = %s, attempts = 0, deaths = 0, ended = NULL, started = NULL,"
-    " reason = '', previous = t.due, key_until = NULL"
+    " reason = '', previous = t.due, key_until = NULL, listed = NULL"
     f" WHERE t.id = %s AND t.{ENDED} AND (t.key IS NULL OR NOT EXISTS (SELECT 1 FROM raptor.task AS other"
     " WHERE other.service = t.service AND other.key = t.key AND other.state IN ('ready', 'taken')))"
     " RETURNING t.id, t.queue"

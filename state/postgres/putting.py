@@ -33,7 +33,8 @@ _SQL = {
 # The ids are in the mark. If nobody is there to be told, the statement is shorter by that.
 _PUT = (
     "WITH put AS ({}) INSERT INTO raptor.mark AS m (lane, mark, seen, told) SELECT %(lane)s::text, %(mark)s::bigint,"
-    " now(), {} FROM put ON CONFLICT (lane) DO UPDATE SET mark = excluded.mark, seen = excluded.seen,"
+    " now(), {} FROM put ON CONFLICT (lane) DO UPDATE SET"
+    " mark = CASE WHEN m.mark < excluded.mark THEN excluded.mark END, seen = excluded.seen,"
     " told = excluded.told RETURNING m.told"
 )
 _TELL = ", (SELECT count(pg_notify('raptor.news', note)) FROM unnest(%(notes)s::text[]) AS note)"

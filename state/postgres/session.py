@@ -18,6 +18,7 @@ from psycopg import Notify
 from raptor.clock import Clock
 from raptor.state.bells import Bells
 from raptor.state.news import News
+from raptor.state.postgres import link
 from raptor.state.postgres.address import Address
 from raptor.state.postgres.link import CALL_S, Connection, connect
 from raptor.state.postgres.migration import named
@@ -28,6 +29,7 @@ EMPTY = 60  # polls that find nothing, before deep sleep
 PROOF_S = 10.0  # between two proofs that the connection is alive
 FIRST_S, LONGEST_S = 0.1, 5.0  # between two tries to connect
 SEEN_S = 60.0  # whoever was seen since may listen
+STILL_S, GONE_S = 10.0, 120.0  # whoever was not seen for so long, and no longer, may stand still in a transaction
 LOCK_OWNER = "SELECT pg_try_advisory_lock(raptor.lock_of('owner', %s))"
 UNLOCK_OWNER = "SELECT pg_advisory_unlock(raptor.lock_of('owner', %s))"
 ANNOUNCE = "SELECT pg_notify('raptor.news', 'n')"
@@ -92,6 +94,7 @@ class Session:
     async def appear(self, owner: str, statement: str, values: Any, now: float) -> list[tuple[Any, ...]]:
         """Show an owner; -> rows of all that are there: who, and when it was seen.
 
+        One that stands still in the midst of a transaction keeps its rows from the others, who pass over them.
         Whoever believes that nobody else is there tells nobody of its tasks. So one that comes, or was not to be seen
         for long, announces itself; what is put until that is heard is found by looking.
         """
@@ -100,6 +103,8 @@ class Session:
         if began - self._announced > SEEN_S / 2:
             await self._execute(connection, ANNOUNCE, ())
         self._announced = began
+        if any(STILL_S < now - seconds(seen) <= GONE_S for who, seen, *_ in rows if who != owner):
+            await self._execute(connection, link.STUCK, (link.STUCK_S,))
         is_there = any(who != owner and now - seconds(seen) <= SEEN_S for who, seen, *_ in rows)
         self.is_alone = not is_there and came == self._came
         return rows

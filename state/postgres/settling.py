@@ -58,7 +58,8 @@ SETTLE = (
     " attempts = m.attempts, previous = m.previous, started = m.started,"
     f" ended = CASE WHEN {_GIVEN_UP} THEN %s::timestamptz ELSE m.ended END, output = m.output, error = m.error,"
     f" reason = CASE WHEN {_GIVEN_UP} THEN 'cancelled' ELSE coalesce(m.reason, '') END, deaths = coalesce(m.deaths, 0),"
-    " suspect = coalesce(m.suspect, 0) = 1, history = m.history, owner = NULL, lease = NULL, unwanted = false"
+    " suspect = coalesce(m.suspect, 0) = 1, history = m.history, owner = NULL, lease = NULL, listed = NULL,"
+    " unwanted = false"
     " FROM mine AS m WHERE t.ctid = m.place RETURNING t.id"
 )
 # Of tasks that end with the same values, one statement has them once. In the order of the ids, too.

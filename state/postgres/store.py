@@ -149,7 +149,7 @@ class PostgresStore:
             self._apart.add(settled)
             settled.add_done_callback(self._apart.discard)
         stale = await settled
-        self._waves.end(move.id for move in moves)
+        self._waves.end((move.id, move.fence) for move in moves)
         self._ring(earliest(entry for move in moves if move.id not in stale for entry in move.ready))
         return stale
 

@@ -46,7 +46,7 @@ SPAN = (
 FORGET = (
     "DELETE FROM raptor.mark WHERE seen < now() - interval '7 days'",
     "DELETE FROM raptor.node WHERE seen < now() - interval '7 days'",
-    "DELETE FROM raptor.wave AS w WHERE seen < now() - interval '7 days' AND NOT EXISTS (SELECT 1 FROM raptor.task AS t"
+    "DELETE FROM raptor.wave AS w WHERE seen < now() - interval '1 hour' AND NOT EXISTS (SELECT 1 FROM raptor.task AS t"
     " WHERE t.id = ANY(w.ids) AND t.state = 'taken')",
 )
 PRUNE = (

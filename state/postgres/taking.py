@@ -13,6 +13,7 @@ from raptor.state.pace import Starts, allowance, started
 from raptor.state.postgres.pipe import Answer
 from raptor.state.postgres.trail import PRIORITIES, End, Trails, after
 from raptor.state.postgres.transaction import Finish, Reading, Transaction
+from raptor.state.postgres.waves import Key
 from raptor.state.postgres.wire import (
     EPOCH,
     INT8,
@@ -33,7 +34,7 @@ _RARE = (
 
 
 def _micros(column: str) -> str:
-    return f"round(extract(epoch FROM t.{column}) * 1000000)::bigint"
+    return f"CASE WHEN isfinite(t.{column}) THEN round(extract(epoch FROM t.{column}) * 1000000)::bigint END"
 
 
 # What nearly all have, and the rest as one value that nearly none has: each column of each row costs on both sides.
@@ -61,8 +62,8 @@ BACK = (  # in the transaction that took them: nobody has seen that fence
     " started = NULL WHERE id = ANY(%s::bigint[])"
 )
 SUSPECTS = (
-    "SELECT q FROM unnest(%s::text[]) AS q WHERE EXISTS (SELECT 1 FROM raptor.task AS t WHERE t.shelf = 'ready'"
-    " AND t.state = 'ready' AND t.queue = q AND t.suspect AND t.due <= %s)"
+    "SELECT q FROM unnest(%s::text[]) AS q WHERE (SELECT true FROM raptor.task AS t WHERE t.shelf = 'ready'"
+    " AND t.state = 'ready' AND t.queue = q AND t.suspect AND t.due <= %s LIMIT 1)"
 )
 LOCK_PACE = (
     "INSERT INTO raptor.pace (queue) SELECT unnest(%s::text[]) ON CONFLICT DO NOTHING",
@@ -85,7 +86,7 @@ class Given(NamedTuple):
     """What a take gave, and in which places of the lane's list it stands."""
 
     taken: Taken
-    places: Mapping[int, Sequence[int]]
+    places: Mapping[int, Sequence[Key]]
 
 
 def is_limited(wants: Sequence[Want]) -> bool:
@@ -138,7 +139,7 @@ async def send_take(
                 if not want.suspects:
                     last = rows[-1] if len(rows) >= want.room else None  # they are in order now
                     trails.leave(want.queue, None if last is None else End(last[3], last[4], last[0]))
-            lists = {place: [row[0] for row in answer.rows] for _, came in asked for place, answer in came}
+            lists = {place: _keys(answer.rows) for _, came in asked for place, answer in came}
             if found is not None:
                 found(tasks)
             return Given(Taken(tasks, {}, frozenset(doubtful)), lists)
@@ -190,7 +191,7 @@ async def _take_limited(
     paces = {queue: _starts.decode(text) for queue, text in await transaction.rows(LOCK_PACE[1], (limited,))}
     tasks: list[Task] = []
     spent: dict[str, float] = {}
-    lists: dict[int, list[int]] = {}
+    lists: dict[int, list[Key]] = {}
     for want, place in zip(wants, places, strict=False):
         room, more_at = want.room, None
         if want.concurrency is not None:
@@ -204,7 +205,7 @@ async def _take_limited(
         rows: list[tuple[Any, ...]] = []
         if room > 0:
             rows = await (await _send_one(transaction, _wanted(want, room, owner, now), place)).fetchall()
-            lists[place] = [row[0] for row in rows]
+            lists[place] = _keys(rows)
         set_back = any(when > now for when, _ in starts)  # the clock was: from now on the wait is counted
         if want.rate is not None and (rows or set_back):
             paces[want.queue] = started(starts, now, len(rows), want.per_s)
@@ -220,6 +221,10 @@ def _wanted(want: Want, room: int, owner: str, now: float, end: End | None = Non
         "queue": want.queue, "suspects": want.suspects, "now": Time(reached(now)), "room": room, "owner": owner,
         "lease": Time(at(now + want.lease_s)), **after(end),
     }  # fmt: skip
+
+
+def _keys(rows: Sequence[tuple[Any, ...]]) -> list[Key]:
+    return [(row[0], row[8]) for row in rows]
 
 
 def _in_order(rows: list[tuple[Any, ...]], want: Want, owner: str, now: float) -> list[Task]:

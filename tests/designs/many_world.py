@@ -25,10 +25,12 @@ from tests.designs.branch import NOWHERE, TEN
 class Door:
     """One node's way to the store: it may fail, be held shut for a while, or be torn down for good."""
 
-    def __init__(self, image: MemoryStore, *, deaf: bool = False) -> None:
+    def __init__(self, image: MemoryStore, clock: VirtualClock, *, deaf: bool = False) -> None:
         self.image = image
+        self.clock = clock
         self.calls: list[str] = []
         self.failing = self.torn = False
+        self.locked: frozenset[str] = frozenset()  # verbs that fail when they have waited, and no others
         self.deaf = deaf
         self.open = asyncio.Event()
         self.open.set()
@@ -44,6 +46,9 @@ class Door:
             await self.open.wait()
             if self.torn:
                 raise asyncio.CancelledError  # a dead process goes no further
+            if name in self.locked:
+                await self.clock.sleep(5.0)
+                raise NotWritten("busy", "the image", "a lock was not to be had")
             if self.failing:
                 raise NotWritten("unreachable", "the image", "nobody answers")
             return await verb(*args, **kwargs)
@@ -72,7 +77,7 @@ class One(Node):
     """A whole node, but for its janitor."""
 
     def __init__(self, world: ManyWorld, label: str, services: list[Service]) -> None:
-        self.door = Door(world.image, deaf=world.deaf)
+        self.door = Door(world.image, world.clock, deaf=world.deaf)
         self.label = label
         self.told: list[Event] = []
         store: Any = self.door
@@ -124,7 +129,7 @@ class ManyWorld:
             line.end = self.clock.now() - TEN
             return label
 
-        return Service(name=name, function=function, **options)
+        return Service(**{"name": name, "function": function, **options})
 
     async def boot(self, label: str) -> One:
         node = One(self, label, self._services(label))
@@ -162,7 +167,7 @@ class ManyWorld:
 
     async def elsewhere(self, command: str, **params: Any) -> dict[str, Any]:
         """A command on a machine where no node runs."""
-        store: Any = Door(self.image)
+        store: Any = Door(self.image, self.clock)
         site = await site_on(store, self.config, self._services("elsewhere"), self.clock)
         return await perform(site, command, params)
 

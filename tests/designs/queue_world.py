@@ -115,7 +115,7 @@ class Process(BranchNode):
         return actor._queue  # pyright: ignore[reportPrivateUsage]
 
     @property
-    def held(self) -> set[int]:
+    def held(self) -> set[tuple[int, int]]:
         """Tasks that the process believes it has."""
         return self._workshop.held
 

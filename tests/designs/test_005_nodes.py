@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from raptor.commands import exit_code
 from raptor.errors import AlreadyRunning, CallTimeout, NotRunning, NotWritten
 from raptor.rows import LEASE_S, ServiceTiming
+from raptor.runners import Context
 from raptor.state.base import BEAT_S, Presence, Query, Taken, Want
 from raptor.task import Run, Slot, State, Task
+from raptor.testing.conformance.sample import move
 from tests.designs.branch import TEN
 from tests.designs.many_world import ManyWorld, One
 from tests.designs.world import HOUR
@@ -490,4 +493,72 @@ async def test_whoever_takes_over_passes_the_slot_of_an_interrupted_service_for_
     (slot,) = await many.image.slots("work", since=0.0, until=1e12)
     assert (slot.verdict, slot.reason, row.next_due) == ("skipped", "interrupted", slot.planned + HOUR)
     assert [node for node, _ in many.runs("work")] == ["one"]
+    await many.close()
+
+
+# Leases
+
+
+ABOUT_TASKS = frozenset({"put", "take", "settle", "extend", "find", "upcoming", "queues", "stat", "cancel"})
+
+
+@pytest.mark.parametrize("lasts", [*range(61, 190, 4)])
+async def test_what_runs_is_not_taken_from_anybody_when_its_table_was_locked_for_longer_than_a_lease(
+    many: ManyWorld, lasts: int
+) -> None:
+    """Nodes go on to see each other, and each renews its leases before anybody looks for those that have lapsed."""
+    many.service("slow", takes=600.0)
+    one = await many.boot("one")
+    await many.until(1)
+    for _ in range(2):
+        await one.put("slow")
+    await many.until(13)
+    two = await many.boot("two")
+    await many.until(100)
+    for node in (one, two):
+        node.door.locked = ABOUT_TASKS
+    await many.until(100 + lasts)
+    for node in (one, two):
+        node.door.locked = frozenset()
+    await many.until(1500)
+    assert len(many.runs("slow")) == 2
+    await many.close()
+
+
+@pytest.mark.parametrize("stubborn_s", [0.0, 30.0])
+async def test_a_node_that_takes_again_what_it_still_runs_keeps_the_second_run(
+    many: ManyWorld, stubborn_s: float
+) -> None:
+    """It was cut off for longer than a lease, and a node of other queues brought its task back."""
+    began: list[int] = []
+
+    async def slow(ctx: Context) -> None:
+        assert ctx.task is not None
+        began.append(ctx.task.fence)
+        try:
+            await many.clock.sleep(300.0)
+        except asyncio.CancelledError:
+            await many.clock.sleep(stubborn_s)  # as a thread would
+            raise
+
+    many.service("slow", function=slow)
+    one = await many.boot("one")
+    await many.until(1)
+    await one.put("slow")
+    await many.until(2)
+    one.door.open.clear()
+    await many.until(LEASE_S + 30)
+    (lapsed,) = await many.image.find(Query(lapsed=many.clock.now()))
+    now = many.clock.now()
+    assert not await many.image.settle([move(lapsed, State.READY, due=now)], now=now)
+    await many.until(LEASE_S + 40)
+    one.door.open.set()
+    await many.until(LEASE_S + 240)
+    (task,) = await many.image.find(Query())
+    assert (task.state, task.fence) == (State.TAKEN, 2)
+    assert task.lease is not None
+    assert task.lease > many.clock.now()
+    await many.until(LEASE_S + 400)
+    assert began == [1, 2]
+    assert await states(many) == {"done": 1}
     await many.close()

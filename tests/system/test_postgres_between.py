@@ -17,6 +17,7 @@ from raptor.errors import NotWritten
 from raptor.rows import Line
 from raptor.state.base import Query, Want
 from raptor.state.opening import open_store
+from raptor.state.postgres import lane
 from raptor.state.postgres.address import read
 from raptor.state.postgres.link import looked_at
 from raptor.state.postgres.store import PostgresStore
@@ -50,6 +51,32 @@ async def test_behind_a_transaction_pooler_everything_works_but_notifications(
         assert [one.alive for one in await store.appear(node("a"), now=NOW)] == [True]
         assert len(await other.find(Query(states=(State.READY,)))) == 16
         bell.close()
+
+
+async def test_behind_a_pooler_a_put_that_waits_for_longer_than_a_call_may_is_stored_once(
+    pg_address: str, pooler: int, system_clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a lock of the table: its commit is asked for by then, and would come when it is tried again."""
+    monkeypatch.setattr(lane, "CALL_S", 1.0)
+    where = read(pg_address)
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INSERT INTO %.task%'"
+    )
+    address = f"{pg_address.replace(f':{urlsplit(pg_address).port}/', f':{pooler}/')}&pooler=transaction"
+    async with open_store(address, system_clock) as store:
+        await store.put([task(data="0")], now=NOW)
+        with psycopg.connect(where.url) as holder, psycopg.connect(where.url, autocommit=True) as watcher:
+            holder.execute(f"LOCK TABLE {where.schema}.task IN ACCESS EXCLUSIVE MODE".encode())
+            putting = asyncio.ensure_future(store.put([task(data="1")], now=NOW))
+            async with asyncio.timeout(20):
+                while watcher.execute(waiting.encode()).fetchone() != (2,):  # it is tried again
+                    await system_clock.sleep(0.05)
+            holder.commit()
+            ((id, new),) = await putting
+            while watcher.execute(waiting.encode()).fetchone() != (0,):
+                await system_clock.sleep(0.05)
+        assert new
+        assert [(one.id, one.data) for one in await store.find(Query())] == [(1, "0"), (id, "1")]
 
 
 async def test_a_pooler_that_keeps_sessions_is_believed(pg_address: str, pooler: int, system_clock: Clock) -> None:

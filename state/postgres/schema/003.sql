@@ -27,5 +27,6 @@ CREATE UNIQUE INDEX task_key_pending ON raptor.task (service, key) WHERE key IS 
 -- For people, too.
 CREATE VIEW raptor.taken AS
     SELECT t.* FROM (SELECT DISTINCT l.id FROM raptor.wave AS w, unnest(w.ids) AS l (id)) AS listed
-    JOIN raptor.task AS t ON t.id = listed.id WHERE t.state = 'taken' AND t.shelf = 'ready'
+    CROSS JOIN LATERAL (SELECT t.* FROM raptor.task AS t WHERE t.id = listed.id OFFSET 0) AS t  -- by their ids, whatever
+    WHERE t.state = 'taken' AND t.shelf = 'ready'
     UNION ALL SELECT t.* FROM raptor.task AS t WHERE t.shelf = 'taken';
