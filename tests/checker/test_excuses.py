@@ -10,7 +10,7 @@ import pytest
 from raptor.rows import Definition, Ended, Scheduled, SchedulerState, ServiceTiming
 from raptor.service import Overlap
 from raptor.task import Run, Slot, State, Try
-from raptor.testing.checker import Bounds, Command, Declared, Dump, Fault, History, Kept, Life, Line, check
+from raptor.testing.checker import Bounds, Command, Declared, Dump, Fault, History, Image, Kept, Life, Line, check
 from raptor.testing.checker.history import What
 from tests.checker.test_tasks import CANCEL, FAILURE, KILLED, LINES, REPEATED, SOUND, TASKS, line
 
@@ -380,6 +380,19 @@ def with_lock(until: float, *, shared: bool = True, lost: bool = True) -> Histor
     )
 
 
+def with_unsaid_start(frozen: float) -> History:
+    """Life 0 looked at the clock at 2.1 to say that it began task 2, and said it when another had run that."""
+    begun, cut = line("start", 2, 1, 0, 2.1), line("cut", 2, 1, 0, 6.4)
+    return replace(
+        SOUND,
+        lives=(Life(life=0, at=0.5), Life(life=1, at=3.6)),
+        faults=(Fault(what="freeze", at=frozen, until=frozen + 4.0, life=0),),
+        lines=(*(one for one in LINES if one.run != "2.1"), begun, cut),
+        images=(Image(at=6.3, seen=10, ended=(2,)),),
+        bounds=replace(SOUND.bounds, shared=True),
+    )
+
+
 @pytest.mark.parametrize(
     ("sound", "bad", "told"),
     [
@@ -430,6 +443,7 @@ def with_lock(until: float, *, shared: bool = True, lost: bool = True) -> Histor
         (with_lock(12.5), with_lock(10.3), "run b, after one that says end"),
         (with_lock(12.5), with_lock(12.5, shared=False), "run b, after one that says end"),
         (with_lock(12.5, lost=False), with_lock(11.4, lost=False), "run b, after one that says end"),
+        (with_unsaid_start(2.2), with_unsaid_start(6.2), "it had ended by 6.3, and ran in life 0"),
     ],
     ids=[
         "its own process was killed",
@@ -467,6 +481,7 @@ def with_lock(until: float, *, shared: bool = True, lost: bool = True) -> Histor
         "another stood still with a lock, and the store was away before its end could be recorded",
         "nobody else has a lock",
         "another stood still with a lock, and its life, which was to stop, waited no longer",
+        "it stood still between its look at the clock and its line",
     ],
 )
 def test_an_excuse_holds_for_its_reason_and_no_further(sound: History, bad: History, told: str) -> None:

@@ -37,6 +37,7 @@ class Execution(msgspec.Struct, frozen=True):
     end: Line | None  # None: nothing was heard of it again
     begun: int  # the place of its lines in the ledger
     over: float
+    told: float  # when its start was written, at the earliest: what stands before it says so
 
     @property
     def what(self) -> str:
@@ -120,21 +121,25 @@ class Facts:
 
     def since(self, execution: Execution, whats: Iterable[str] = HOLDS) -> float:
         """When its node may have decided to start it: one that stood still after that says so when it wakes."""
-        life, since = execution.start.life, execution.start.at
-        while held := [
-            fault.at
-            for fault in self.troubles(life, since - self.bounds.late_s, execution.start.at, whats)
-            if fault.at < since
-        ]:
-            since = min(held)
-        return since
+        return min(execution.start.at, self._held(execution, whats))
 
     def is_belated(self, execution: Execution, since: float = math.inf) -> bool:
         """Whether its node stood still before it began, from that time on, and others may have run it meanwhile.
 
         One that does not reach the store goes on by itself: it begins at once what it has a right to, or asks again.
         """
-        return self.bounds.shared and self.since(execution, ["freeze"]) < min(execution.start.at, since)
+        return self.bounds.shared and self._held(execution, ["freeze"]) < since
+
+    def _held(self, execution: Execution, whats: Iterable[str]) -> float:
+        """Since when its node stood still when it began, or had looked at the clock and not said yet that it did."""
+        start, since = execution.start, execution.told
+        while held := [
+            fault.at
+            for fault in self.troubles(start.life, min(start.at, since) - self.bounds.late_s, execution.told, whats)
+            if fault.at < since
+        ]:
+            since = min(held)
+        return since if since < execution.told else math.inf
 
     def is_lost(self, execution: Execution, by: float) -> bool:
         """Whether its node may have lost it by then: while it ran, or when its end was not recorded yet."""
@@ -271,18 +276,19 @@ class Facts:
 
 def _paired(lines: Iterable[Line]) -> tuple[list[Execution], list[Violation]]:
     """Runs in the order of their starts, and lines that fit none."""
-    runs: list[tuple[Line, int]] = []
+    runs: list[tuple[Line, int, float]] = []
+    told = -math.inf
     ends: dict[int, tuple[Line, int]] = {}
     latest: dict[tuple[str, int | None], int] = {}
     wrong: list[Violation] = []
     for number, line in enumerate(lines):
-        key = line.run, line.task
+        key, told = (line.run, line.task), max(told, line.at)
         known = latest.get(key)
         if line.what == "start":
             if known is not None:
                 wrong.append(Violation("duplicate", line.service, f"run {line.run} began twice"))
             latest[key] = len(runs)
-            runs.append((line, number))
+            runs.append((line, number, told))
         elif known is None:
             wrong.append(Violation("order", line.service, f"run {line.run} ended, and had not begun"))
         elif known in ends:
@@ -291,8 +297,8 @@ def _paired(lines: Iterable[Line]) -> tuple[list[Execution], list[Violation]]:
             ends[known] = line, number
     nothing = None, math.inf
     executions = [
-        Execution(start, (end := ends.get(place, nothing))[0], number, end[1])
-        for place, (start, number) in enumerate(runs)
+        Execution(start, (end := ends.get(place, nothing))[0], number, end[1], written)
+        for place, (start, number, written) in enumerate(runs)
     ]
     return executions, wrong
 
