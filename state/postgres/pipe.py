@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import select
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -94,6 +95,8 @@ class Pipe:
         self._asked = True  # for what the server has not sent yet
         self.in_doubt = False  # a commit was asked for, and its answer is not here
         self._socket = connection.fileno()
+        self._end = select.poll()  # of what it brings, be it a reset or not; nothing else is asked
+        self._end.register(self._socket, 0)
         self._arrived: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # that watches the socket
         self._pgconn.enter_pipeline_mode()
@@ -218,6 +221,8 @@ class Pipe:
             self._pgconn.consume_input()
 
     async def _readable(self) -> None:
+        if self._end.poll(0):  # uvloop tells once of a reset, though what came before it may not be read yet
+            self._look_away()
         self._attend()
         self._arrived = asyncio.get_running_loop().create_future()
         try:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import struct
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+import uvloop
 
-from raptor.clock import Clock
+from raptor.clock import Clock, SystemClock
 from raptor.errors import NotWritten
 from raptor.rows import Line
 from raptor.state.base import Query, Want
@@ -84,6 +87,74 @@ async def test_a_pooler_that_keeps_sessions_is_believed(pg_address: str, pooler:
     assert (await looked_at(read(pg_address))).pooler is False
     assert (await looked_at(read(address))).pooler is True
     assert (await looked_at(read(f"{address}&pooler=session"))).pooler is False
+
+
+class Cutter:
+    """Sits before a server: when it is armed, a client gets the first half of a long answer and a reset, in one."""
+
+    def __init__(self, port: int) -> None:
+        self.armed = False
+        self.cuts = 0
+        self._server = "127.0.0.1", port
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self._door.setblocking(False)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._door.fileno(), self._open)
+        self._ends: dict[socket.socket, socket.socket] = {}
+        self.port: int = self._door.getsockname()[1]
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._door.fileno())
+        self._door.close()
+        for end in list(self._ends):
+            self._let_go(end)
+
+    def _open(self) -> None:
+        client, server = self._door.accept()[0], socket.create_connection(self._server)
+        self._ends |= {client: server, server: client}
+        self._loop.add_reader(client.fileno(), self._pass_on, client, False)
+        self._loop.add_reader(server.fileno(), self._pass_on, server, True)
+
+    def _pass_on(self, end: socket.socket, is_answer: bool) -> None:
+        if end not in self._ends:
+            return
+        other, data = self._ends[end], end.recv(1 << 16)
+        is_cut = is_answer and self.armed and len(data) > 1000
+        other.sendall(data[: len(data) // 2] if is_cut else data)
+        if is_cut:
+            self.armed = False
+            self.cuts += 1
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if is_cut or not data:
+            self._let_go(end)
+
+    def _let_go(self, end: socket.socket) -> None:
+        for one in (end, self._ends.get(end)):
+            if one is not None and self._ends.pop(one, None) is not None:
+                self._loop.remove_reader(one.fileno())
+                one.close()
+
+
+@pytest.mark.parametrize("loops", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_reset_that_comes_together_with_a_part_of_an_answer_is_heard(
+    pg_address: str, monkeypatch: pytest.MonkeyPatch, loops: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """A lane waited for the rest until its call was given up, 20 seconds later, and all others with it."""
+    monkeypatch.setattr(lane, "CALL_S", 3600.0)
+
+    async def look() -> None:
+        cutter = Cutter(urlsplit(pg_address).port or 0)
+        address = pg_address.replace(f":{urlsplit(pg_address).port}/", f":{cutter.port}/")
+        async with asyncio.timeout(20), open_store(address, SystemClock()) as store:
+            await store.put([task(data=f'"{"x" * 100}"') for _ in range(100)], now=NOW)
+            assert await store.queues() == ["default"]
+            cutter.armed = True
+            assert len(await store.find(Query())) == 100
+            assert cutter.cuts == 1
+        cutter.close()
+
+    with asyncio.Runner(loop_factory=loops) as runner:
+        runner.run(look())
 
 
 @pytest.fixture
