@@ -7,7 +7,7 @@ from psycopg import errors
 
 from raptor.errors import BadInput, NotWritten, RaptorError, RefusedState
 from raptor.state.postgres.address import Address
-from raptor.state.postgres.grants import one_of, statements
+from raptor.state.postgres.grants import one_of
 
 PASSING = (
     errors.SerializationFailure,
@@ -77,8 +77,9 @@ def refusal(address: Address, error: BaseException) -> RaptorError:
 
 def grants(address: Address, denied: str = "") -> str:
     """What a role needs that may not create anything."""
-    needed = one_of(denied, address.schema) or " ".join(statements("role", address.schema))
-    return f"as the owner: {needed}; `raptor store grants ROLE` prints all that a role needs"
+    needed = one_of(denied, address.schema)
+    every = "`raptor store grants ROLE` prints all that a role needs"
+    return f"as the owner: {needed}; {every}" if needed else f"{every}, for the owner to run"
 
 
 def _last(text: str) -> str:
