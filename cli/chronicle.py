@@ -27,7 +27,7 @@ HEARD = (
     "checked", "service_started", "service_ended", "service_skipped", "cycle_done", "cycle_resumed", "slot_closed",
     "store_failing", "clock_stepped", "scheduler_stalled", "message_dropped", "message_failed", "command_failed",
     "gave_up", "loop_resumed", "standing_by", "taken_over", "ownership_lost", "write_refused", "node_left",
-    "store_lost", "store_back",
+    "store_lost", "store_back", "not_recorded",
 )  # fmt: skip
 """The events that become records."""
 
@@ -71,7 +71,7 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float | bool | dict):
         return cast("Any", value)
     if isinstance(value, list | tuple):
-        return [str(one) for one in cast("list[object]", value)]
+        return [one if isinstance(one, int) else str(one) for one in cast("list[object]", value)]
     return str(value)
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from raptor import __version__
 from raptor.cli.chronicle import HEARD, Record, record_of
-from raptor.cli.session import Session
+from raptor.cli.session import NOT_RECORDED, Session
 from raptor.cli.systemd import Systemd
 from raptor.cli.task_tally import TASKS, Tally
 from raptor.cli.voice import Logged, Voice, divert_stdout, let_go
@@ -340,6 +340,8 @@ class Life:
         self._voice.tell({"at": now, "event": "stopped", "text": f"stopped{who}"})
         if self._signals > 1:
             return 130
+        if self._node.unrecorded:
+            return NOT_RECORDED
         return 1 if self._wanted.cycles is not None and self._failed else 0
 
 

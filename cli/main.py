@@ -158,7 +158,7 @@ def _tell(message: str, code: int) -> int:
     params=list[click.Parameter](shared_options(reading=True)),
     epilog="The first five minutes: raptor init, raptor start main --interval 10s, and raptor status in a second "
     "terminal. Exit codes: 0 ok, 1 failed, 2 usage, 3 not running, 4 no such name, 5 already running, 6 refused, "
-    "124 timed out, 130 interrupted.",
+    "7 stopped and not all was recorded, 124 timed out, 130 interrupted.",
 )
 @click.version_option(__version__, "-V", "--version", message="raptor %(version)s")
 @click.pass_context

@@ -9,6 +9,7 @@ from raptor.cli.paint import Paint, no_paint
 from raptor.cli.words import clock_time, plain, rough, took, until, when
 
 NEVER_RAN = ("unknown service", "bad payload")  # reasons of the dead
+SHOWN = 20  # tasks of one line
 MIDDLE = 46  # where the last column begins, as far as there is room
 
 
@@ -133,6 +134,16 @@ class Narrator:
         words |= {"dead": "dead", "cancelled": "cancelled", "refused": "refused"}
         counts = [f"{record[key]:,} {word}" for key, word in words.items() if record.get(key)]
         return f"{self._stamp(record)}  tasks, not told one by one: {', '.join(counts)}"
+
+    def _not_recorded(self, record: Record) -> str:
+        """What a node that has to end cannot record counts as broken off."""
+        tasks = [f"#{id}" for id in record["tasks"]]
+        named = " ".join([*tasks[:SHOWN], *([f"and {len(tasks) - SHOWN} more"] if tasks[SHOWN:] else [])])
+        tail = f"{named and ' ' + named}: {plain(record['error'])}"
+        many = len(record["runs"]) > 1
+        fate = ("they run again" if many else "it runs again") if record["again"] else "given up"
+        head, right = "✗ not recorded", f"→ as after a crash: {fate}"
+        return self._of_service(record, self._paint(head, "red") + tail, len(head + tail), right)
 
     def _result_refused(self, record: Record) -> str:
         return self._warning(record, f"the result of task {record['task']} came when its lease was another's")

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from raptor.cli import door
-from raptor.cli.session import Session, command, pass_session, talk
+from raptor.cli.session import NOT_RECORDED, Session, command, pass_session, talk
 from raptor.client import Refused, is_listening
 from raptor.state.lock import is_alive
 
 if TYPE_CHECKING:
+    from raptor.cli.chronicle import Tail
     from raptor.cli.live import Live
+
+LAST_WORDS_S = 1.0  # for those of a node that has ended; one inside another program says none
 
 
 @command("start")
@@ -99,12 +102,14 @@ def schedule(session: Session, name: str, services: tuple[str, ...], add: bool, 
 @click.option("--now", is_flag=True, help="Break off what runs.")
 @click.option("--grace", default="30s", show_default=True, metavar="30s", help="How long a service may finish.")
 @pass_session
-def stop(session: Session, name: str | None, now: bool, grace: str) -> None:
+def stop(session: Session, name: str | None, now: bool, grace: str) -> int:
     """Stop a scheduler after its current service, or the whole node."""
+    from raptor.cli.chronicle import NAME, Tail
     from raptor.duration import seconds
 
     grace_s = 0.0 if now else seconds(grace)
     home, pid = session.config.home, door.owner_pid(session.config.home)
+    tail = Tail(home / NAME)
     answer: dict[str, Any] = {}
     try:
         answer = session.call("stop", name=name, grace_s=grace_s)
@@ -118,6 +123,28 @@ def stop(session: Session, name: str | None, now: bool, grace: str) -> None:
         raise Refused(f"{name} was told to stop, but {answer['owner']} still runs it: raptor status shows it", 1)
     where = f" on {answer['owner']}, and wherever it stands by" if answer.get("owner") else ""
     talk(f"stopped {name}{where}" if name is not None else f"stopped the node (pid {pid})")
+    return _last_words(session, tail, pid) if name is None else 0
+
+
+def _last_words(session: Session, tail: Tail, pid: int | None) -> int:
+    """Say what the node could not record, by its last words, which come when it has let go of the directory."""
+    import time
+
+    from raptor.cli.chronicle import decode
+    from raptor.cli.narrator import Narrator
+
+    narrator, code, pause = Narrator(session.zone), 0, 0.02
+    for patience in range(int(LAST_WORDS_S / pause), -1, -1):
+        over = not patience or pid is None or not is_alive(pid)
+        for record in map(decode, tail.lines()):
+            if record is not None and record["event"] == "not_recorded":
+                code = NOT_RECORDED
+                talk(narrator.line(record) or "")
+            over = over or (record is not None and record["event"] == "stopped")
+        if over:
+            break
+        time.sleep(pause)
+    return code
 
 
 def _wait_for_end(home: Any, pid: int | None, patience_s: float) -> None:

@@ -13,6 +13,9 @@ import click
 if TYPE_CHECKING:
     from raptor.config import Config
 
+NOT_RECORDED = 7
+"""The exit code for a node that stopped in order, and could not record all that had ended."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 

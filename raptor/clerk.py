@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from raptor.assignment import Assignment
@@ -12,9 +13,12 @@ from raptor.durably import Durably
 from raptor.errors import NotWritten
 from raptor.events import Events
 from raptor.faults import point
-from raptor.settlement import LAPSED, move
-from raptor.task import Ended, Move, Outcome, Result, Run, Task
+from raptor.settlement import LAPSED, as_after_a_crash, move
+from raptor.task import Ended, Move, Outcome, Result, Retry, Run, Task
+from raptor.unrecorded import Unrecorded
 from raptor.workshop import Workshop
+
+WHOSE = "worker"  # there is one
 
 
 class Page(NamedTuple):
@@ -49,8 +53,13 @@ class Clerk:
         if page is None:
             page = self._page = self._last = Page([], self._loop.create_future(), self._loop.create_future())
             self._loop.call_soon(self._turn_page)
+            self._workshop.unrecorded.begin(page.recorded, WHOSE, partial(self._unrecorded, page.ended))
         page.ended.extend(ended)
         return page.recorded
+
+    def begin_anew(self) -> None:
+        """What the one before left unwritten was brought back."""
+        self._workshop.unrecorded.forget(WHOSE)
 
     async def handed_in(self) -> None:
         """Wait until the store was asked to write what has ended: what is asked of it next shares that commit."""
@@ -106,11 +115,13 @@ class Clerk:
         except Exception as error:
             if not handed_in.done():
                 handed_in.set_result(None)
+            self._workshop.unrecorded.failed(recorded, error)
             recorded.set_exception(error)
             return
         finally:
             self._workshop.held.difference_update([(task.id, task.fence) for task, *_ in ended])
         point("after_settle")
+        self._workshop.unrecorded.done(recorded)
         self._tell(ended, moves, stale)
         recorded.set_result(None)
         refused = [task for task, result, *_ in ended if task.id in stale and result is not LAPSED] if stale else []
@@ -130,6 +141,16 @@ class Clerk:
                 self._events.emit(
                     "task_ended", id=task.id, state=change.state, task=task, result=result, verdict=verdict, move=change
                 )
+
+    def _unrecorded(self, ended: Sequence[Ended]) -> Iterator[Unrecorded]:
+        now, catalogue = self._clock.now(), self._workshop.catalogue
+        for task, result, *_ in ended:
+            if result is not LAPSED:  # whoever begins next brings it back
+                verdict = as_after_a_crash(task, catalogue.get(task.service), now)
+                yield Unrecorded(
+                    run=f"{task.id}.{task.fence}", service=task.service, task=task.id, outcome=result.outcome,
+                    again=isinstance(verdict, Retry),
+                )  # fmt: skip
 
     def _line(self, task: Task) -> Run:
         """A stale result is a line of the ledger: somebody did that work, and it does not count."""

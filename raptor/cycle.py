@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ from raptor.source import Room
 from raptor.task import Again, Done, Outcome, Result, Run, Slot, Verdict
 from raptor.tenure import Tenure
 from raptor.timetable import BY_COMMAND, Claim, Timetable
+from raptor.unrecorded import Pending, Unrecorded
 
 
 class Cycle:
@@ -44,6 +46,7 @@ class Cycle:
         events: Events,
         is_shared: Callable[[str], bool] = lambda service: False,
         tenure: Tenure | None = None,
+        unrecorded: Pending | None = None,
     ) -> None:
         self.cycles = 0
         self.next_check: float | None = None
@@ -58,9 +61,12 @@ class Cycle:
         self._is_shared = is_shared  # whether another scheduler has it on its list
         self._next: Planned | None = None
         self._settling: asyncio.Task[None] | None = None
+        self._unrecorded = unrecorded or Pending()
+        self._whose = f"scheduler:{definition.name}"
         self._stepped = timetable.stepped
         self._wake = asyncio.Event()
         self._stopping = False
+        self._patient = True
 
     # What the scheduler asks for
 
@@ -88,12 +94,22 @@ class Cycle:
     def stop(self) -> None:
         """Give out nothing more; what is left of the cycle stays on disk."""
         self._stopping = True
+        self._journal.durably.hurry()
         self._wake.set()
 
-    def break_off(self) -> None:
-        """Stop, and wait for nobody: neither for a store that cannot write nor for another's claim."""
-        self._journal.durably.broken_off = True
+    def interrupt(self) -> None:
+        """Stop, and wait for no claim of another's."""
+        self._patient = False
         self.stop()
+
+    def break_off(self) -> None:
+        """Wait for no store that cannot write either."""
+        self._journal.durably.break_off()
+        self.interrupt()
+
+    def give_up(self) -> None:
+        """Nor for one that does not answer."""
+        self._journal.durably.give_up()
 
     # Source
 
@@ -112,8 +128,18 @@ class Cycle:
         return None
 
     def settle(self, unit: Planned, result: Result, verdict: Verdict) -> asyncio.Task[None]:
+        if not isinstance(verdict, Again):
+            self._unrecorded.begin(unit.run.id, self._whose, lambda: [_unrecorded(unit, result)])
         self._settling = asyncio.get_running_loop().create_task(self._end(unit, result, verdict))
+        self._settling.add_done_callback(partial(self._ended, unit.run.id))
         return self._settling
+
+    def _ended(self, run: str, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, StaleLease):  # told as refused
+            self._unrecorded.done(run)
+        elif error is not None:
+            self._unrecorded.failed(run, error)
 
     async def _end(self, unit: Planned, result: Result, verdict: Verdict) -> None:
         await self._follow_clock()
@@ -134,6 +160,7 @@ class Cycle:
             point("before_timing")
             await self._journal.durably(lambda: self._claiming.save(name, row))
             point("after_timing")
+            self._unrecorded.done(run.id)
             if due.slot > self._clock.now():  # tried again after the clock was set back: its row lies ahead only now
                 self._agenda.unclamped = True
             await self._claiming.release(name, run.id)
@@ -148,12 +175,14 @@ class Cycle:
         """Take up a cycle that a crash or a stop left unfinished."""
         state = await self._journal.resume()
         if state is None:
+            self._unrecorded.forget(self._whose)
             await self._journal.recall(len(self.definition.services))
             return
         # A clock that was set forward in the cycle had moved what came after it along, out of reach of its check.
         slot = state.slot if state.current_run is None else max(state.slot, state.current_run.planned)
         self._agenda.take_up(slot, state.up_since, self._clock.now())
         result, queue = await self._recover(state)
+        self._unrecorded.forget(self._whose)
         done = [entry.service for entry in state.told] + ([result.run.service] if result else [])
         self._events.emit("cycle_resumed", scheduler=self._name, slot=state.slot, done=done, left=list(queue))
         await self._move_on(result, queue)
@@ -364,7 +393,7 @@ class Cycle:
             await self._journal.durably(lambda: self._timetable.store.record((), [line]))
 
     async def _wait_for_release(self, name: str) -> None:
-        while name in self._timetable.claims and not self._journal.durably.broken_off:
+        while name in self._timetable.claims and self._patient:
             await first_of(self._timetable.released(), self._wake.wait())
             self._wake.clear()
 
@@ -409,7 +438,7 @@ class Cycle:
         """
         while (found := self._skipped(service, "interrupted")) is not None and not await self._note(found):
             await self._wait_for_release(service.name)
-            if self._journal.durably.broken_off:
+            if not self._patient:
                 raise NotWritten(
                     "busy", service.name, "another node has the right to it: the next start closes its slot"
                 )
@@ -469,3 +498,12 @@ class Cycle:
             recovered=isinstance(verdict, Done) and unit.row is not None and unit.row.failures > 0,
             max_attempts=unit.service.max_attempts,
         )
+
+
+def _unrecorded(unit: Planned, result: Result) -> Unrecorded:
+    """What is said of a run if its end is not."""
+    run = unit.run
+    return Unrecorded(
+        run=run.id, service=run.service, scheduler=run.scheduler, outcome=result.outcome,
+        again=unit.service.on_crash == "rerun",
+    )  # fmt: skip

@@ -19,6 +19,7 @@ from raptor.joined import Joined
 from raptor.node import Node
 from raptor.orders import Order
 from raptor.service import Given
+from raptor.unrecorded import Unrecorded
 
 T = TypeVar("T")
 
@@ -47,6 +48,11 @@ class Running:
 
     def known(self) -> Known:
         return self._node.known()
+
+    @property
+    def unrecorded(self) -> list[Unrecorded]:
+        """What had ended when it was closed, and could not be recorded."""
+        return self._node.unrecorded
 
     def _ask(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

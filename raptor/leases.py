@@ -15,9 +15,9 @@ from raptor.company import QUIET_S, Company
 from raptor.errors import NotWritten
 from raptor.rows import LEASE_S
 from raptor.runners.family import sweep_after_crash
-from raptor.settlement import CANCELLED, LAPSED, lapsed, once_repeated
+from raptor.settlement import LAPSED, as_after_a_crash, once_repeated
 from raptor.state.base import Hold, Query
-from raptor.task import Dead, Ended, Skipped, State, Task, Verdict
+from raptor.task import Dead, Ended, State, Task
 from raptor.workshop import Workshop
 
 BEAT = 3  # a lease is renewed when a third of it has passed
@@ -173,15 +173,7 @@ class Leases:
     def _ended(self, task: Task, now: float) -> Ended:
         if task.reason:  # damaged: what its row says of its runs is not to be believed
             return task, msgspec.structs.replace(LAPSED, info=f"the row is {task.reason}"), Dead("bad payload"), False
-        return task, LAPSED, self._verdict(task, now), True
-
-    def _verdict(self, task: Task, now: float) -> Verdict:
-        if task.unwanted:
-            return Skipped(CANCELLED)
-        service = self._workshop.catalogue.get(task.service)
-        if service is not None and service.on_crash == "skip":
-            return Skipped("interrupted")
-        return lapsed(task, now)
+        return task, LAPSED, as_after_a_crash(task, self._workshop.catalogue.get(task.service), now), True
 
 
 def _end_leftovers(tasks: Iterable[Task]) -> None:

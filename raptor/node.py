@@ -51,11 +51,20 @@ from raptor.state.postgres.address import schema_of
 from raptor.supervisor import Supervisor
 from raptor.timetable import Timetable
 from raptor.turn import Logs
-from raptor.turning import Finish, NewCatalogue
+from raptor.turning import LAST_S, Finish, NewCatalogue
+from raptor.unrecorded import Unrecorded
 from raptor.verbs import GRACE_S, Verbs
 from raptor.watchdog import WATCH, LoopWatch, Watch
 from raptor.worker import NewLines, Unwanted, Worker
 from raptor.workshop import Workshop
+
+LEAVE_S = LAST_S + 0.2
+"""When, beyond the grace, nobody is waited for any more who runs something."""
+
+END_S = LAST_S + 0.6
+"""When, beyond the grace, the tree has ended one way or another. A stop is bounded by five seconds in all."""
+
+CLOSE_S = 0.3  # at least, for connections of runners, with which nothing is lost
 
 if TYPE_CHECKING:
     import socket
@@ -88,11 +97,13 @@ class Node(Verbs):
         self.clock = clock or SystemClock()
         self.grace_s = grace_s
         self.stop_asked = asyncio.Event()
+        self.unrecorded: list[Unrecorded] = []  # what had ended when it was closed, and could not be recorded
         self._given = list(services)
         self._resources = dict(resources or {})
         self._listen = listen
         self._watch = watch if isinstance(self.clock, SystemClock) else None  # no thread can watch simulated time
         self._forced = asyncio.Event()
+        self._told: int | None = None  # of what was not recorded, before it was closed
         self._given_store = self.config.store if store is None else store
         if isinstance(self._given_store, str):
             open_store(self._given_store)  # refuses an address that it does not know; nothing is opened yet
@@ -146,19 +157,36 @@ class Node(Verbs):
         await self.close()
 
     async def close(self) -> None:
-        """Stop in order: schedulers finish or are broken off within the grace, then the tree goes, then the lock."""
+        """Stop in order: schedulers finish or are broken off within the grace, then the tree goes, then the lock.
+
+        A store that cannot write, or does not answer, is waited for no longer than END_S beyond the grace. What it did
+        not take by then is in `unrecorded`, and told.
+        """
+        end = self.clock.monotonic() + self.grace_s + END_S
+        if self._told is None:
+            self._told = len(self._workshop.unrecorded.told)
         try:
             if self._root.alive:
                 await self._finish_schedulers()
+                if self._forced.is_set():
+                    end = min(end, self.clock.monotonic() + END_S)
                 self._root.exit(Exit.SHUTDOWN)
                 try:
-                    await self._root.wait(10.0)
+                    await self._root.wait(max(END_S - LEAVE_S, end - self.clock.monotonic()))
                 except CallTimeout:
                     self._root.kill()
                     await self._root.wait()
-            await close_runners(self._workshop.runners.values())
+            self._tell_unrecorded(self._told)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(CLOSE_S, end - self.clock.monotonic())):
+                    await close_runners(self._workshop.runners.values())
         finally:
             self._let_go()
+
+    def _tell_unrecorded(self, told: int) -> None:
+        """Whatever was told since the stop began, and what nobody is left to record."""
+        self._workshop.unrecorded.tell(self.events)
+        self.unrecorded = self._workshop.unrecorded.told[told:]
 
     def _let_go(self) -> None:
         if self._metrics is not None:
@@ -388,9 +416,13 @@ class Node(Verbs):
         running += [] if worker is None else [worker]
         for ref in running:
             ref.cast(Finish(self.grace_s))
+        end = self.clock.monotonic() + self.grace_s + LEAVE_S
         if self._store().exclusive:  # elsewhere others may stand by
-            await self._want_no_more()
-        await first_of(all_ended(running), self._forced.wait(), timeout_s=self.grace_s + 5.0)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.grace_s + LEAVE_S):
+                    await self._want_no_more()
+        left_s = max(0.0, end - self.clock.monotonic())
+        await first_of(all_ended(running), self._forced.wait(), timeout_s=left_s)
 
     async def _want_no_more(self) -> None:
         for definition in list(self._workshop.definitions.values()):

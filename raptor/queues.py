@@ -141,6 +141,7 @@ class Queue:
     async def open(self) -> None:
         """Take back what others left running, and listen."""
         await self._leases.take_over()
+        self._clerk.begin_anew()
         bell = self._store.listen()
         self._horizon.learn(await self._clerk.durably(self._store.queues))
         self.refresh()
@@ -157,12 +158,17 @@ class Queue:
     def stop(self) -> None:
         """Take nothing more."""
         self._stopping = True
+        self._clerk.durably.hurry()
         self._wake.set()
 
     def break_off(self) -> None:
         """Wait for no store that cannot write either: the next start takes back what was not recorded."""
-        self._clerk.durably.broken_off = True
+        self._clerk.durably.break_off()
         self.stop()
+
+    def give_up(self) -> None:
+        """Nor for one that does not answer."""
+        self._clerk.durably.give_up()
 
     def refresh(self) -> None:
         """Settings or services have changed."""

@@ -53,6 +53,7 @@ class Scheduler(Turning):
             self.runtime.events,
             partial(_is_shared, workshop, self._name),
             self._tenure,
+            workshop.unrecorded,
         )
 
     async def work(self, resources: Mapping[str, Any]) -> None:
@@ -107,11 +108,20 @@ class Scheduler(Turning):
         if self._tenure is not None:
             self._tenure.stop()
 
+    def interrupt(self) -> None:
+        self._cycle.interrupt()
+        super().interrupt()
+
     def break_off(self) -> None:
         self._cycle.break_off()
         if self._tenure is not None:
-            self._tenure.durably.broken_off = True
+            self._tenure.durably.break_off()
         super().break_off()
+
+    def give_up(self) -> None:
+        self._cycle.give_up()
+        if self._tenure is not None:
+            self._tenure.durably.give_up()
 
     def handle_call(self, message: object, caller: Caller) -> Any:
         match message:

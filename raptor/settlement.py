@@ -91,6 +91,15 @@ def lapsed(task: Task, now: float) -> Verdict:
     return _exhausted(task, "lapsed") or Retry(now)
 
 
+def as_after_a_crash(task: Task, service: Service | None, now: float) -> Verdict:
+    """What becomes of one whose run was broken off without a word."""
+    if task.unwanted:
+        return Skipped(CANCELLED)
+    if service is not None and service.on_crash == "skip":
+        return Skipped("interrupted")
+    return lapsed(task, now)
+
+
 def move(task: Task, verdict: Verdict, result: Result, now: float, *, keep_done: bool = True, ran: bool = True) -> Move:
     """The row after a verdict: one table for every end of a run, and of a task that never ran."""
     tag = VERDICTS[type(verdict)]

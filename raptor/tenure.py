@@ -55,6 +55,7 @@ class Tenure:
 
     def stop(self) -> None:
         """Stand by no longer."""
+        self.durably.hurry()
         self._stopped.set()
 
     async def obtain(self) -> bool:
@@ -141,9 +142,9 @@ class Tenure:
 
     async def _release(self, keys: Iterable[str]) -> None:
         rights = [right for key in keys if (right := self._rights.pop(key, None)) is not None]
-        if rights:
+        if rights and not self.durably.given_up:  # whoever does not answer would not now
             with suppress(NotWritten):
-                await self._store.release(rights, owner=self._workshop.owner)
+                await self.durably.once(lambda: self._store.release(rights, owner=self._workshop.owner))
 
     async def _claim(self, keys: list[str]) -> dict[str, Grant]:
         owner = self._workshop.owner

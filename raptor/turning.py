@@ -17,6 +17,9 @@ from raptor.resources import opened
 from raptor.turn import Lanes
 from raptor.workshop import Workshop
 
+LAST_S = 3.5
+"""How long, beyond the grace, a store that cannot write is waited for by whoever is to end."""
+
 
 @dataclass(frozen=True, slots=True)
 class NewCatalogue:
@@ -25,7 +28,7 @@ class NewCatalogue:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """End after what runs, or break it off once the grace is over."""
+    """End after what runs, or break it off once the grace is over. Whatever ends is recorded, if that can be."""
 
     grace_s: float
 
@@ -44,10 +47,10 @@ class Turning(Actor, ABC):
         self._opening = False
         self._halted = False
         self._stopping = False
-        name = repr(self.ref) if self.ref.name is None else self.ref.name
-        self._turn = self.runtime.create_task(self._follow(workshop.turns.get(name)))
+        self._whose = repr(self.ref) if self.ref.name is None else self.ref.name
+        self._turn = self.runtime.create_task(self._follow(workshop.turns.get(self._whose)))
         self._turn.add_done_callback(self._over)
-        workshop.turns[name] = self._turn
+        workshop.turns[self._whose] = self._turn
         self.runtime.create_task(self._end_with_it())
 
     @abstractmethod
@@ -58,10 +61,18 @@ class Turning(Actor, ABC):
     def take_no_more(self) -> None:
         """Have the work end by itself."""
 
-    def break_off(self) -> None:
-        """Have it end now."""
+    def interrupt(self) -> None:
+        """Break off what runs, and have that recorded."""
         self._stop()
         self._lanes.interrupt()
+
+    def break_off(self) -> None:
+        """Have it end now, and wait for no store that cannot write."""
+        self.interrupt()
+
+    @abstractmethod
+    def give_up(self) -> None:
+        """Wait for no store that does not answer either: what is not recorded by now is not, by this one."""
 
     async def _follow(self, predecessor: asyncio.Task[None] | None) -> None:
         if predecessor is not None:  # what a killed one ran may take a moment to end
@@ -93,18 +104,24 @@ class Turning(Actor, ABC):
             case Finish(grace_s=grace_s):
                 self._stopping = True
                 self._stop()
-                self.send_after(grace_s, "break off")
+                self.send_after(grace_s, "interrupt")
             case _:
                 raise TypeError(f"a {type(self).__name__.lower()} does not understand {message!r}")
 
     def handle_info(self, message: object) -> Any:
         match message:
             case _Over() if self._stopping:
-                return Stop()  # even if the store fails: the next start takes it for a crash, which loses nothing
+                # Even if the store fails: the next start takes it for a crash, which loses nothing.
+                self._workshop.unrecorded.tell(self.runtime.events, self._whose)
+                return Stop()
             case _Over(error=error):
                 return Stop(error or RuntimeError("the turn ended by itself"))
-            case "break off":
-                self.break_off()
+            case "interrupt":
+                self.interrupt()
+                self.send_after(LAST_S, "give up")  # from now on: a node that stood still has not waited
+                return None
+            case "give up":
+                self.give_up()
                 return None
             case _:
                 return super().handle_info(message)
@@ -112,5 +129,8 @@ class Turning(Actor, ABC):
     async def terminate(self, reason: Reason) -> None:
         """Break off what runs, and wait until that is recorded."""
         self.break_off()
+        if not self._turn.done():
+            await asyncio.wait({self._turn}, timeout=LAST_S)
+            self.give_up()
         if not self._turn.done():
             await asyncio.wait({self._turn})

@@ -55,6 +55,9 @@ class Worker(Turning):
         self._queue.break_off()
         super().break_off()
 
+    def give_up(self) -> None:
+        self._queue.give_up()
+
     def handle_call(self, message: object, caller: Caller) -> Any:
         match message:
             case "status":

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from raptor.unrecorded import Pending
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -39,6 +41,7 @@ class Workshop:
     keep_done: bool = True  # tasks that are done stay for a while
     held: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
     """Tasks, and the fences by which this process has taken them and not yet settled."""
+    unrecorded: Pending = field(default_factory=Pending)
     resources: Mapping[str, Resource] = field(default_factory=dict[str, "Resource"])
     turns: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, "asyncio.Task[None]"])  # the latest of each
 

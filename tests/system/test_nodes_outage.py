@@ -134,7 +134,7 @@ def test_a_network_that_hangs_is_an_outage_too(tmp_path: Path, own_server: Serve
 
 
 @pytest.mark.timeout(180)
-def test_what_waits_for_a_lock_when_the_grace_of_a_stop_is_over_runs_again(tmp_path: Path, own_server: Server) -> None:
+def test_what_waits_for_a_lock_until_a_stop_is_over_is_said_and_runs_again(tmp_path: Path, own_server: Server) -> None:
     """A node that stands still in the midst of a write holds what has to be written: here a transaction does."""
     with Places(tmp_path, own_server.url) as places, psycopg.connect(own_server.url) as other:
         first = places.place("first")
@@ -145,7 +145,8 @@ def test_what_waits_for_a_lock_when_the_grace_of_a_stop_is_over_runs_again(tmp_p
         owner.signal(signal.SIGTERM)
         owner.wait_for("stopping")
         first.go()
-        assert owner.end() == 0, owner.text
+        owner.wait_for("gated ✗ not recorded: ")
+        assert owner.end() == 7, owner.text
         other.rollback()
         again = first.start("main")
         eventually(lambda: first.ran == ["gated", "gated"], "what was not recorded does not run again")
@@ -153,3 +154,47 @@ def test_what_waits_for_a_lock_when_the_grace_of_a_stop_is_over_runs_again(tmp_p
         assert sorted(run["outcome"] for run in first.json("history")["runs"]) == ["interrupted", "ok"]
         again.signal(signal.SIGTERM)
         assert again.end() == 0
+
+
+@pytest.mark.timeout(180)
+def test_what_an_outage_keeps_from_being_recorded_to_the_end_of_a_stop_is_said_and_runs_again(
+    tmp_path: Path, own_server: Server
+) -> None:
+    with Places(tmp_path, own_server.url, brief=True) as places:
+        first = places.place("first")
+        first.ok("schedule", "main", "gated")
+        owner = first.start("main", "--interval", "1h")
+        id = int(first.json("put", "gated")["id"])
+        eventually(lambda: first.ran == ["gated", "gated"], "they do not start")
+        own_server.kill()
+        first.go()
+        stopped = first.run("stop", "--grace", "2s")
+        assert stopped.returncode == 7
+        assert owner.end() == 7
+        for told in (stopped.stderr, owner.text):
+            assert len([line for line in told.splitlines() if "✗ not recorded" in line]) == 2
+            assert f"✗ not recorded #{id}: " in told
+            assert "→ as after a crash: it runs again" in told
+        own_server.start()
+        again = first.start("main")
+        eventually(lambda: len(first.ran) > 2, "what was not recorded does not run again")
+        again.signal(signal.SIGTERM)
+        assert again.end() == 0
+
+
+@pytest.mark.timeout(180)
+def test_what_a_stop_finds_unwritten_is_recorded_when_the_server_is_back(tmp_path: Path, own_server: Server) -> None:
+    with Places(tmp_path, own_server.url) as places:
+        first = places.place("first")
+        first.ok("schedule", "main", "gated")
+        owner = first.start("main", "--interval", "1h", "--grace", "20s")
+        id = int(first.json("put", "gated")["id"])
+        eventually(lambda: first.ran == ["gated", "gated"], "they do not start")
+        own_server.kill()
+        first.go()
+        owner.signal(signal.SIGTERM)
+        owner.wait_for("stopping")
+        own_server.start()
+        assert owner.end() == 0, owner.text
+        assert first.json("task", str(id))["state"] == "done"
+        assert [run["outcome"] for run in first.json("history")["runs"]] == ["ok"]
