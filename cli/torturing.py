@@ -26,10 +26,12 @@ WORDS = {
     "stops": "SIGSTOP",
     "terms": "SIGTERM",
     "server_kills": "kill -9 of the server",
+    "unrecorded": "stops that could not record all that had ended, and said so",
     "runs": "runs",
     "acks": "acknowledged commands",
     "repeats": "runs repeated after a kill",
     "rounds": "rounds",
+    "standstills": "standstills of the machine",
 }
 MEANS = {
     "missed": "a slot came that should have had a run, and had none",

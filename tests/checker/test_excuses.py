@@ -10,7 +10,20 @@ import pytest
 from raptor.rows import Definition, Ended, Scheduled, SchedulerState, ServiceTiming
 from raptor.service import Overlap
 from raptor.task import Run, Slot, State, Try
-from raptor.testing.checker import Bounds, Command, Declared, Dump, Fault, History, Image, Kept, Life, Line, check
+from raptor.testing.checker import (
+    Bounds,
+    Command,
+    Declared,
+    Dump,
+    Fault,
+    History,
+    Image,
+    Kept,
+    Life,
+    Line,
+    Unrecorded,
+    check,
+)
 from raptor.testing.checker.history import What
 from tests.checker.test_tasks import CANCEL, FAILURE, KILLED, LINES, REPEATED, SOUND, TASKS, line
 
@@ -358,8 +371,11 @@ def with_pending(end: float, *, told: bool = True) -> History:
     )
 
 
-def with_lock(until: float, *, shared: bool = True, lost: bool = True) -> History:
-    """A run ended at 10.1, and another life stood still to that time; its own stopped, and the run was repeated."""
+def with_lock(until: float, *, shared: bool = True, lost: bool = True, said: str = "") -> History:
+    """A run ended at 10.1, and another life stood still to that time; its own stopped, and the run was repeated.
+
+    It may have said of a run that it could not record it.
+    """
 
     def ran(run: str, life: int, at: float) -> list[Line]:
         line = Line(what="start", run=run, service="s", scheduler="main", life=life, planned=10.0, at=at)
@@ -375,6 +391,7 @@ def with_lock(until: float, *, shared: bool = True, lost: bool = True) -> Histor
         ),
         commands=(Command(what="define", at=0.0, acked=0.0, definition=listed),),
         lines=(*ran("a", 0, 10.0), *ran("b", 1, 16.0)),
+        unrecorded=(Unrecorded(life=0, run=said, at=13.5),) if said else (),
         dump=Dump(at=17.0),
         bounds=Bounds(shared=shared),
     )
@@ -390,6 +407,34 @@ def with_unsaid_start(frozen: float) -> History:
         lines=(*(one for one in LINES if one.run != "2.1"), begun, cut),
         images=(Image(at=6.3, seen=10, ended=(2,)),),
         bounds=replace(SOUND.bounds, shared=True),
+    )
+
+
+def with_unwritten_end(
+    until: float, *, at: float = 12.4, said: str = "a", stopping: float | None = 9.9, again: float = 16.0
+) -> History:
+    """A run ended at 10.1, and its life at 13.5, in an outage; the run was repeated."""
+    history = with_lock(9.1, said=said)
+    life, *others = history.lives
+    line = replace(history.lines[2], at=again)
+    return replace(
+        history,
+        lives=(replace(life, stopping=stopping), *others),
+        faults=(Fault(what="outage", at=at, until=until),),
+        lines=(*history.lines[:2], line, replace(line, what="end", at=again + 0.1)),
+    )
+
+
+def with_unwritten_task(until: float, *, said: str = "2.1", own: bool = True) -> History:
+    """Task 2 had ended when its node stopped, in an outage to that time; it lapsed, and ran again."""
+    history = with_end(0.1)
+    life, *others = history.lives
+    ended = 3.5  # it lapsed at 4
+    return replace(
+        history,
+        lives=(replace(life, ended=ended, killed=False, stopping=2.1), *others),
+        faults=(Fault(what="partition", at=2.9, until=until, life=0 if own else 1),),
+        unrecorded=(Unrecorded(life=0, run=said, at=ended),),
     )
 
 
@@ -442,8 +487,26 @@ def with_unsaid_start(frozen: float) -> History:
         (with_series(revived=4), with_series(revived=1), "task 4: it is cancelled and has 1 successors"),
         (with_lock(12.5), with_lock(10.3), "run b, after one that says end"),
         (with_lock(12.5), with_lock(12.5, shared=False), "run b, after one that says end"),
-        (with_lock(12.5, lost=False), with_lock(11.4, lost=False), "run b, after one that says end"),
         (with_unsaid_start(2.2), with_unsaid_start(6.2), "it had ended by 6.3, and ran in life 0"),
+        (with_lock(12.5, lost=False, said="a"), with_lock(12.5, lost=False), "run b, after one that says end"),
+        (
+            with_lock(12.5, lost=False, said="a"),
+            with_lock(11.4, lost=False, said="a"),
+            "run b, after one that says end",
+        ),
+        (
+            with_lock(12.5, lost=False, said="a"),
+            with_lock(12.5, lost=False, said="a", shared=False),
+            "run b, after one that says end",
+        ),
+        (with_unwritten_end(13.0), with_unwritten_end(13.0, said=""), "run b, after one that says end"),
+        (with_unwritten_end(13.0), with_unwritten_end(13.0, said="b"), "run b, after one that says end"),
+        (with_unwritten_end(13.0, at=12.2), with_unwritten_end(13.0, stopping=None), "run b, after one that says end"),
+        (with_unwritten_end(13.0), with_unwritten_end(13.7, at=13.6), "run b, after one that says end"),
+        (with_unwritten_end(13.0), with_unwritten_end(13.0, again=13.4), "run b, after one that says end"),
+        (with_unwritten_task(3.3), with_unwritten_task(3.3, said="2.2"), "run 1 lapsed, and life 0 was not disturbed"),
+        (with_unwritten_task(3.3), with_unwritten_task(3.2), "run 1 lapsed, and life 0 was not disturbed"),
+        (with_unwritten_task(3.3), with_unwritten_task(3.3, own=False), "run 1 lapsed, and life 0 was not disturbed"),
     ],
     ids=[
         "its own process was killed",
@@ -480,8 +543,18 @@ def with_unsaid_start(frozen: float) -> History:
         "it had ended before, and has its successor from then",
         "another stood still with a lock, and the store was away before its end could be recorded",
         "nobody else has a lock",
-        "another stood still with a lock, and its life, which was to stop, waited no longer",
         "it stood still between its look at the clock and its line",
+        "another stood still with a lock, and its life, which was to stop, said that it waited no longer",
+        "it was free again before its life had ended",
+        "nobody else has a lock that it could say so of",
+        "the store was away when its life, which had stopped, said that it could not record it",
+        "it said so of this run, and of no other",
+        "nobody had told it to stop",
+        "the store was away before its life had ended",
+        "it ran again when its life had ended",
+        "of a task it is said by its fence",
+        "the store was away to the end of its life",
+        "it was away for its own life",
     ],
 )
 def test_an_excuse_holds_for_its_reason_and_no_further(sound: History, bad: History, told: str) -> None:

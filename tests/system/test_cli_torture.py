@@ -12,6 +12,8 @@ from tempfile import TemporaryDirectory
 import psycopg
 import pytest
 
+from raptor.cli.torturing import WORDS
+from raptor.testing.torture.campaign import COUNTED
 from tests.system.cli import RAPTOR, Process, Project, eventually, squeeze
 
 pytestmark = pytest.mark.timeout(180)
@@ -185,3 +187,7 @@ def test_on_postgresql_it_has_a_schema_of_its_own_which_goes(project: Project, s
         query = b"SELECT nspname FROM pg_namespace WHERE nspname LIKE 'raptor%'"
         assert [name for (name,) in connection.execute(query) if name.startswith("raptor_torture")] == []
     assert left(scratch) == []
+
+
+def test_whatever_is_counted_has_words_for_the_verdict() -> None:
+    assert set(WORDS) == set(COUNTED)

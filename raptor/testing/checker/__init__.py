@@ -15,9 +15,10 @@ from raptor.testing.checker.history import Image as Image
 from raptor.testing.checker.history import Kept as Kept
 from raptor.testing.checker.history import Life as Life
 from raptor.testing.checker.history import Line as Line
+from raptor.testing.checker.history import Unrecorded as Unrecorded
 from raptor.testing.checker.violation import Violation as Violation
 
 __all__ = [
-    "Bounds", "Command", "Declared", "Dump", "Fault", "History", "Image", "Kept", "Life", "Line", "Violation",
-    "check", "counted",
+    "Bounds", "Command", "Declared", "Dump", "Fault", "History", "Image", "Kept", "Life", "Line", "Unrecorded",
+    "Violation", "check", "counted",
 ]  # fmt: skip

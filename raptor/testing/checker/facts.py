@@ -73,6 +73,7 @@ class Facts:
         self.revived = {command.task for command in self.commands("revive")}
         self.cancelled = {command.task for command in self.commands("cancel")}
         self.faults = _all_faults(history)
+        self._unrecorded = {(one.life, one.run) for one in history.unrecorded}
         self._heard = {(line.life, line.pid) for line in history.lines}  # processes that have said something
         self._met: dict[int | None, list[Fault]] = defaultdict(list)  # by life, None: everybody
         for fault in self.faults:
@@ -145,9 +146,22 @@ class Facts:
         """Whether its node may have lost it by then: while it ran, or when its end was not recorded yet."""
         life, within = execution.start.life, self.bounds.late_s * RECORDED
         recorded = self._recorded(execution.until + within, within)
-        # An orderly stop waits no longer for a lock than its grace.
-        has_given_up = recorded > execution.until + within and self.is_gone(life, min(by, recorded))
-        return has_given_up or bool(self.troubles(life, self.since(execution), min(by, recorded)))
+        return self._has_given_up(execution, by) or bool(self.troubles(life, self.since(execution), min(by, recorded)))
+
+    def _has_given_up(self, execution: Execution, by: float) -> bool:
+        """Whether its life had stopped in order by then, and said that it could not record it.
+
+        To the end something must have kept it from that: the store was away, or another stood still, with a lock
+        perhaps. When that is over there is time to record it.
+        """
+        life = self.lives.get(execution.start.life)
+        if life is None or life.stopping is None or life.killed or not self.is_gone(life.life, by):
+            return False
+        if (life.life, execution.start.run) not in self._unrecorded or life.ended is None:
+            return False
+        since, until = life.ended - self.bounds.late_s * RECORDED, life.ended
+        others = (fault for fault in self._freezes if fault.at <= until and self.end_of(fault) >= since)
+        return any(others) or bool(self.troubles(life.life, since, until, HOLDS))
 
     def _recorded(self, by: float, within: float) -> float:
         """By when it is: another node that stands still may hold a lock that has to be waited for."""

@@ -1,7 +1,8 @@
 """All that is known of some lives of nodes: what the checker judges. Records that can be written as lines of JSON.
 
-A history is put together by whoever disturbs the nodes. Nothing in it but the dump is Raptor's own word: the ledger is
-written by the services, the lives, faults and commands by those who started, disturbed and asked.
+A history is put together by whoever disturbs the nodes. The ledger is written by the services, the lives, faults and
+commands by those who started, disturbed and asked. Raptor's own word is the dump, and what nodes said that they could
+not record, which excuses nothing by itself.
 
 Every `at` is in seconds by a clock that is never set. Planned times, and all times of the dump, are by the wall clock
 of the nodes. That is the same clock unless there are faults that set it ("step"): then it shows `at` plus all steps up
@@ -122,6 +123,14 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="l
         return self.at if self.wall is None else self.wall
 
 
+class Unrecorded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="unrecorded"):
+    """A life that had stopped in order said that it could not record the end of a run."""
+
+    life: int
+    run: str
+    at: float
+
+
 class Image(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="image"):
     """What the store had at a moment on the way, as after a kill: what is recorded there must not run again."""
 
@@ -196,6 +205,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[Fault, ...] = ()
     commands: tuple[Command, ...] = ()
     lines: tuple[Line, ...] = ()  # in the order they were written
+    unrecorded: tuple[Unrecorded, ...] = ()
     images: tuple[Image, ...] = ()
     dump: Dump
     bounds: Bounds = Bounds()
@@ -210,7 +220,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
             name: tuple(kinds.get(kind, ()))
             for name, kind in (
                 ("services", Declared), ("lives", Life), ("faults", Fault), ("commands", Command), ("lines", Line),
-                ("images", Image),
+                ("images", Image), ("unrecorded", Unrecorded),
             )
         }  # fmt: skip
         (dump, *_), (bounds, *_) = reversed(kinds[Dump]), reversed(kinds.get(Bounds, [Bounds()]))
@@ -223,13 +233,14 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
         yield from self.faults
         yield from self.commands
         yield from self.lines
+        yield from self.unrecorded
         yield from self.images
         yield self.bounds
         yield self.dump
 
 
-Record: TypeAlias = Declared | Life | Fault | Command | Line | Image | Dump | Bounds
-R = TypeVar("R", Declared, Life, Fault, Command, Line, Image, Dump, Bounds)
+Record: TypeAlias = Declared | Life | Fault | Command | Line | Unrecorded | Image | Dump | Bounds
+R = TypeVar("R", Declared, Life, Fault, Command, Line, Unrecorded, Image, Dump, Bounds)
 _DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
 

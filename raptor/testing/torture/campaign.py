@@ -29,7 +29,7 @@ ROUND_S = 40.0  # of torture in a round
 SHORTEST_S = 2.0  # that are worth a round
 LANES_IN_ALL = LANES + len(SCHEDULES)
 HARMS = ("kills", "children", "stops", "terms", "server_kills")
-COUNTED = (*HARMS, "runs", "acks", "repeats", "rounds", "standstills")
+COUNTED = (*HARMS, "unrecorded", "runs", "acks", "repeats", "rounds", "standstills")
 
 
 class Found(msgspec.Struct, frozen=True):

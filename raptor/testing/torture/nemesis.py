@@ -16,7 +16,7 @@ from typing import Protocol
 from raptor.clock import Clock
 from raptor.testing.checker.history import Fault
 from raptor.testing.torture.lives import Lived, Lives
-from raptor.testing.torture.node import Place
+from raptor.testing.torture.node import NOT_RECORDED, Place
 from raptor.testing.torture.plan import Plan, choose, named_point
 
 GRACE_S = 5.0  # what an orderly stop may take beyond its own grace
@@ -24,6 +24,7 @@ POINT_S = 0.8  # until a named point is passed, or will not be
 CUT_S = 0.2  # on average, until an orderly stop is broken off: about as long as one takes
 CHILD_S = 1.5  # until a service has a process of its own
 POLL_S = 0.01
+BACK_S = 2.0  # for which a store has been back before a node that stops must have recorded what it had
 AGAIN_S = 0.2  # before one that could not start is started again
 TAIL = 300  # characters of a log
 MOST = 5  # complaints about nodes, before a round is given up
@@ -63,6 +64,7 @@ class Nemesis:
         self._nodes: dict[int, Lived] = {}
         self._stop_asked: Callable[[], bool] = lambda: False
         self._outages: list[tuple[float, float]] = []
+        self._freezes: list[tuple[float, float]] = []
 
     async def torment(self, enough: Callable[[], bool]) -> None:
         """Until it is enough; then every node has begun anew, undisturbed."""
@@ -200,10 +202,12 @@ class Nemesis:
             await self._kill(lived)
 
     async def _freeze(self, lived: Lived, rng: random.Random) -> None:
-        at = self._clock.now()
+        at, place = self._clock.now(), len(self._freezes)
+        self._freezes.append((at, math.inf))
         self._lives.signal(lived, signal.SIGSTOP)
         await self._clock.sleep(rng.uniform(*self._plan.stop_s))
         self._lives.signal(lived, signal.SIGCONT)
+        self._freezes[place] = at, self._clock.now()
         self.faults.append(Fault(what="freeze", at=at, until=self._clock.now(), life=lived.life))
         self.counts["stops"] += 1
 
@@ -241,8 +245,18 @@ class Nemesis:
         return True
 
     def _judge_stop(self, lived: Lived) -> None:
-        if lived.code != 0 and not self._could_not_start(lived):
+        if lived.code == NOT_RECORDED and self._was_hindered(lived):
+            self.counts["unrecorded"] += 1
+        elif lived.code != 0 and not self._could_not_start(lived):
             self._complain(lived, "stopped")
+
+    def _was_hindered(self, lived: Lived) -> bool:
+        """Whether the store was away when it ended, or somebody stood still, who may have had a lock in it."""
+        assert lived.ended is not None
+        since, until = lived.ended - BACK_S, lived.ended
+        assert isinstance(lived.work, Place)
+        holds = [*self._outages, *(self._freezes if lived.work.store is not None else ())]
+        return any(at <= until and end >= since for at, end in holds) or self._stood_still(since, until)
 
     # The server
 

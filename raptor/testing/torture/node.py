@@ -14,13 +14,18 @@ from raptor.clock import SystemClock
 from raptor.config import Config
 from raptor.node import Node
 from raptor.service import Given
-from raptor.testing.checker.history import Command
+from raptor.testing.checker.history import Command, Unrecorded
 from raptor.testing.torture import own
 from raptor.testing.torture.own import Own
-from raptor.testing.torture.services import SCHEDULES, SERVICES, now
+from raptor.testing.torture.services import LIFE, SCHEDULES, SERVICES, now
 from raptor.testing.torture.writing import append
 
 LANES = 6
+NOT_RECORDED = 7
+"""The exit code after an orderly stop, as that of `raptor start`, if something that had ended could not be recorded."""
+
+UNRECORDED = "unrecorded"
+"""The file, beside those of the commands, in which a node says what that is."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, tag="node"):
@@ -36,7 +41,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, tag="node"):
 
 
 def live(place: Place, ready: Callable[[], None]) -> int:
-    """-> the exit code: 0 after an orderly stop."""
+    """-> the exit code: 0 after an orderly stop, and NOT_RECORDED."""
     return SystemClock().run(lambda: _live(place, ready))
 
 
@@ -71,7 +76,10 @@ async def _live(place: Place, ready: Callable[[], None]) -> int:
         gave_up = ends[0].done()
         for end in ends:
             end.cancel()
-    return 1 if gave_up else 0
+    for one in node.unrecorded:
+        said = Unrecorded(life=int(os.environ[LIFE]), run=one.run, at=now())
+        append(Path(place.commands).with_name(UNRECORDED), said)
+    return 1 if gave_up else NOT_RECORDED if node.unrecorded else 0
 
 
 async def _schedule(node: Node, name: str, interval: str | None, services: Sequence[str], commands: Path) -> None:

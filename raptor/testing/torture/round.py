@@ -11,13 +11,13 @@ import msgspec
 
 from raptor.clock import Clock
 from raptor.service import Service, service_of
-from raptor.testing.checker.history import Bounds, Command, Declared, Fault, History, Image, Life, Line
+from raptor.testing.checker.history import Bounds, Command, Declared, Fault, History, Image, Life, Line, Unrecorded
 from raptor.testing.torture import own
 from raptor.testing.torture.client import Client
 from raptor.testing.torture.lives import Lived, Lives
 from raptor.testing.torture.looking import Eye, FilesEye, PostgresEye
 from raptor.testing.torture.nemesis import Nemesis, Server
-from raptor.testing.torture.node import LANES, Place, settings
+from raptor.testing.torture.node import LANES, NOT_RECORDED, UNRECORDED, Place, settings
 from raptor.testing.torture.own import Own
 from raptor.testing.torture.plan import Plan
 from raptor.testing.torture.pulse import Pulse, Stalls
@@ -132,6 +132,7 @@ class Round:
             faults=(*faults, *written(self._faults, Fault), *self._stalls.faults),
             commands=tuple(one for one in written(self._commands, Command) if one.service not in batches),
             lines=tuple(one for one in written(self._ledger, Line) if one.task is None or one.service not in batches),
+            unrecorded=tuple(written(self._folder / UNRECORDED, Unrecorded)),
             images=tuple(self._images),
             # One line stands for all tasks of a batch: too little to judge them by.
             dump=replace(dump, tasks=tuple(task for task in dump.tasks if task.service not in batches)),
@@ -147,6 +148,6 @@ def _services(place: Place) -> list[Service]:
 
 def life_of(lived: Lived, place: Place) -> Life:
     return Life(
-        life=lived.life, node=Path(place.home).name, at=lived.began, ended=lived.ended, killed=lived.code != 0,
-        stopping=lived.stopping, pid=lived.pid,
+        life=lived.life, node=Path(place.home).name, at=lived.began, ended=lived.ended,
+        killed=lived.code not in (0, NOT_RECORDED), stopping=lived.stopping, pid=lived.pid,
     )  # fmt: skip
