@@ -425,7 +425,7 @@ def with_unwritten_end(
     )
 
 
-def with_unwritten_task(until: float, *, said: str = "2.1", own: bool = True) -> History:
+def with_unwritten_task(until: float, *, at: float = 2.9, said: str = "2.1", own: bool = True) -> History:
     """Task 2 had ended when its node stopped, in an outage to that time; it lapsed, and ran again."""
     history = with_end(0.1)
     life, *others = history.lives
@@ -433,7 +433,7 @@ def with_unwritten_task(until: float, *, said: str = "2.1", own: bool = True) ->
     return replace(
         history,
         lives=(replace(life, ended=ended, killed=False, stopping=2.1), *others),
-        faults=(Fault(what="partition", at=2.9, until=until, life=0 if own else 1),),
+        faults=(Fault(what="partition", at=at, until=until, life=0 if own else 1),),
         unrecorded=(Unrecorded(life=0, run=said, at=ended),),
     )
 
@@ -505,6 +505,11 @@ def with_unwritten_task(until: float, *, said: str = "2.1", own: bool = True) ->
         (with_unwritten_end(13.0), with_unwritten_end(13.7, at=13.6), "run b, after one that says end"),
         (with_unwritten_end(13.0), with_unwritten_end(13.0, again=13.4), "run b, after one that says end"),
         (with_unwritten_task(3.3), with_unwritten_task(3.3, said="2.2"), "run 1 lapsed, and life 0 was not disturbed"),
+        (
+            with_unwritten_task(3.3, at=2.3),
+            with_unwritten_task(3.3, at=2.3, said="2.2"),
+            "run 1 lapsed, and life 0 stopped without a word of it",
+        ),
         (with_unwritten_task(3.3), with_unwritten_task(3.2), "run 1 lapsed, and life 0 was not disturbed"),
         (with_unwritten_task(3.3), with_unwritten_task(3.3, own=False), "run 1 lapsed, and life 0 was not disturbed"),
     ],
@@ -553,6 +558,7 @@ def with_unwritten_task(until: float, *, said: str = "2.1", own: bool = True) ->
         "the store was away before its life had ended",
         "it ran again when its life had ended",
         "of a task it is said by its fence",
+        "the store was away when it ended, and its life stopped, and said so",
         "the store was away to the end of its life",
         "it was away for its own life",
     ],

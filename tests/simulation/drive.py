@@ -76,6 +76,8 @@ class Drive:
         while True:
             one = self.world.born(place)
             await self._live(one)
+            if one.stopping is not None and one.ended is None:
+                await asyncio.wait({one.gone})  # it has something to say yet
             if one.ended is None:
                 self.world.end(one, killed=False)
             with suppress(TimeoutError):
@@ -291,10 +293,9 @@ class Drive:
         try:
             await self.world.ask(one, one.close, within_s=60.0)
         except Gone:
-            pass
+            self.world.kill(one)
         if one.ended is None:
-            self.world.trace(one, "stopped")
-            self.world.end(one, killed=False)
+            self.world.stopped(one)
 
     def _step(self, step_s: float) -> None:
         world = self.world

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from raptor.rows import SchedulerState, ServiceTiming
@@ -122,6 +123,34 @@ class Rules:
         run = state.current_run
         if run is not None and run.id in self._recorded:
             self._world.violated(f"scheduler {scheduler}: run {run.id} of {run.service} is recorded, and to be started")
+
+    # Ends
+
+    def stopped(self, living: Living) -> None:
+        """What a node ran that stopped in order, and is not recorded, it says."""
+        said = {one.run for one in living.unrecorded}
+        image: Any = self._world.image
+        left = [
+            f"{task.id}.{task.fence}"
+            for task in image._tasks.values()
+            if task.state is State.TAKEN and task.owner == living.owner
+        ]
+        if not self._world.shared:
+            left += self._ended_slots(image._tables)
+        for run in left:
+            if run in self._runs and run not in said:
+                self._world.violated(f"{living.process.name} stopped in order, and said nothing of run {run}")
+
+    def _ended_slots(self, tables: dict[str, dict[str, Any]]) -> Iterator[str]:
+        """Runs for slots that ended well, and are not in the row of their service."""
+        lines = self._world.work.lines
+        for state in tables["scheduler_state"].values():
+            run = state.current_run
+            row = None if run is None else tables["service_timing"].get(run.service)
+            if run is None or (row is not None and row.ended(run.id) is not None):
+                continue
+            if any(line.run == run.id and line.what == "end" for line in reversed(lines)):
+                yield run.id
 
     # Runs
 

@@ -12,7 +12,18 @@ from itertools import count
 from typing import Any
 
 from raptor.task import ENDED, State
-from raptor.testing.checker.history import Bounds, Command, Declared, Dump, Fault, History, Image, Kept, Life
+from raptor.testing.checker.history import (
+    Bounds,
+    Command,
+    Declared,
+    Dump,
+    Fault,
+    History,
+    Image,
+    Kept,
+    Life,
+    Unrecorded,
+)
 from tests.simulation.archive import Archive
 from tests.simulation.lives import Living, configuration
 from tests.simulation.loop import ManyLoop, Process
@@ -44,6 +55,7 @@ class World:
         self.faults: list[Fault] = []
         self.commands: list[Command] = []
         self.images: list[Image] = []
+        self.unrecorded: list[Unrecorded] = []
         self.violations: list[str] = []
         self.counts: Counter[str] = Counter()
         self.lines: list[str] | None = None  # of the trace, where somebody wants to read it
@@ -159,6 +171,14 @@ class World:
         if not one.gone.done():
             one.gone.set_result(None)
 
+    def stopped(self, one: Living) -> None:
+        """It has come to the end of an orderly stop, and has said what it could not record."""
+        self.rules.stopped(one)
+        self.counts["unrecorded"] += len(one.unrecorded)
+        self.unrecorded += [Unrecorded(life=one.number, run=said.run, at=self.at) for said in one.unrecorded]
+        self.trace(one, "stopped")
+        self.end(one, killed=False)
+
     async def ask(self, one: Living, work: Callable[[], Coroutine[Any, Any, Any]], within_s: float = 1e9) -> Any:
         """Have something done in a process; its error is raised here, and Gone if it died meanwhile."""
         task = self.loop.create_task(work(), context=one.process.context.copy())
@@ -233,6 +253,7 @@ class World:
             faults=tuple(self.faults),
             commands=tuple(self.commands),
             lines=tuple(self.work.lines),
+            unrecorded=tuple(self.unrecorded),
             images=tuple(self.images),
             dump=dump,
             bounds=Bounds(

@@ -163,6 +163,15 @@ class Facts:
         others = (fault for fault in self._freezes if fault.at <= until and self.end_of(fault) >= since)
         return any(others) or bool(self.troubles(life.life, since, until, HOLDS))
 
+    def is_concealed(self, execution: Execution, by: float) -> bool:
+        """Whether its life had stopped in order by then, and said nothing of it, though it had it to the end."""
+        life = self.lives.get(execution.start.life)
+        if life is None or life.stopping is None or life.killed:
+            return False
+        slack = self.bounds.late_s if self.bounds.shared else 0.0  # clocks of nodes may differ a little
+        is_said = (life.life, execution.start.run) in self._unrecorded
+        return not is_said and self.is_gone(life.life, by - slack)
+
     def _recorded(self, by: float, within: float) -> float:
         """By when it is: another node that stands still may hold a lock that has to be waited for."""
         for fault in self._freezes:

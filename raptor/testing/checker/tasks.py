@@ -138,6 +138,8 @@ def _wrong_end(facts: Facts, task: Kept, runs: Sequence[Execution]) -> Iterator[
     elif task.reason == "lapsed":
         if last is not None and not facts.is_lost(last, facts.by(task.ended)):
             yield "unfounded", f"lapsed, and life {last.start.life} was not disturbed"
+        elif last is not None and not facts.is_stepped and facts.is_concealed(last, task.ended or 0.0):
+            yield "unfounded", f"lapsed, and life {last.start.life} stopped without a word of it"
     elif task.reason == "poison" and not facts.has_died(last, task.started, task.ended):
         yield "unfounded", f"poison, and its run {task.fence} says {asked or ended}"
     if task.state is State.DEAD and task.reason in ("failed", "lapsed") and task.attempts < (task.max_attempts or 0):
@@ -243,6 +245,8 @@ def _wrong_try(facts: Facts, past: Try, run: Execution | None) -> Iterator[tuple
             yield "attempts", f"it lapsed, which is {past.verdict} and cost no attempt"
         if run is not None and not facts.is_lost(run, facts.by(past.end)):
             yield "unfounded", f"run {run.start.fence} lapsed, and life {run.start.life} was not disturbed"
+        elif run is not None and facts.is_concealed(run, past.end):
+            yield "unfounded", f"run {run.start.fence} lapsed, and life {run.start.life} stopped without a word of it"
     elif past.verdict == "retry":
         is_failed = what == "fail" or asked == "retry" or (run is not None and facts.is_broken_off(run, facts.read))
         if not is_failed and not facts.has_died(run, past.start, past.end):
