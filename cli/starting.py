@@ -153,13 +153,14 @@ def follow(
     wants: Callable[[Record], bool],
     over: Callable[[], int | None] = lambda: None,
     stopped: Callable[[], int] = lambda: 0,
+    gone: Callable[[], int | None] = lambda: None,
     several: bool = False,
     again: str,
     bye: str,
 ) -> int:
     """Show what the node tells, until it ends, or `over` has an exit code, or Ctrl-C.
 
-    `stopped` has that of an orderly end of the node.
+    `stopped` has that of an orderly end of the node, `gone` that of another, where it does not matter.
     """
     from raptor.cli.chronicle import decode, encode
     from raptor.cli.narrator import Narrator
@@ -173,9 +174,9 @@ def follow(
     try:
         while True:
             code, silent = over(), not is_listening(home)  # before the last lines are read
-            # It closes its door first, and says that it has stopped as the last thing it does.
-            gone = silent and (pid is None or not is_alive(pid) or patience <= 0)
-            patience -= silent
+            # It closes its door first, then its store, and says that it has stopped as the last thing it does.
+            has_ended = silent and (pid is None or not is_alive(pid) or patience <= 0)
+            patience -= silent and door.owner_pid(home) != pid  # it may take any time to close the store
             for line in tail.lines():
                 record = decode(line)
                 if record is None or not wants(record):
@@ -188,9 +189,11 @@ def follow(
                     print(shown, flush=True)
             if code is not None:
                 return code
-            if gone:
-                talk(f"the node (pid {pid}) has ended: {again}")
-                return 1
+            if has_ended:
+                code = gone()
+                if code is None:
+                    talk(f"the node (pid {pid}) has ended: {again}")
+                return 1 if code is None else code
             time.sleep(LOOK_S)
     except KeyboardInterrupt:
         talk(f"\ndetached: {bye}")

@@ -98,6 +98,7 @@ def _join(session: Session, queues: tuple[str, ...], processors: int | None, *, 
         wants=lambda record: not queues or record.get("queue") in queues or record["event"] == "stopped",
         over=(lambda: None) if watch is None else watch.over,
         stopped=(lambda: 0) if watch is None else watch.stopped,
+        gone=(lambda: None) if watch is None else watch.result,
         again="raptor work takes up where it was",
         bye=f"the queues go on in process {pid}; raptor stop stops it",
     )
@@ -137,12 +138,16 @@ class _Burst:
         return None if has_work(found) else self._code(found)
 
     def stopped(self) -> int:
-        """The exit code when the node has stopped in order: the last look may have been before its last task ended."""
+        """The exit code when the node has stopped in order."""
+        code = self.result()
+        if code is None:
+            talk("tasks are left: raptor work --burst takes them up")
+        return 3 if code is None else code
+
+    def result(self) -> int | None:
+        """The exit code when the node is gone, if nothing is left: the last look may have been before its last task."""
         found = of(self._queues, self._session.call("queues")["queues"])
-        if not has_work(found):
-            return self._code(found)
-        talk("tasks are left: raptor work --burst takes them up")
-        return 3
+        return None if has_work(found) else self._code(found)
 
     def _code(self, found: list[Answer]) -> int:
         return int(_dead(found) > self._before)

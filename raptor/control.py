@@ -35,6 +35,8 @@ class Request(msgspec.Struct, kw_only=True):
 class Control(Actor):
     """Listens, and performs what it is asked for. A connection is served by a task of its own."""
 
+    _ended = False
+
     async def init(self, home: Path, perform: Perform) -> None:
         load_all()  # an upgrade may replace the files of a node that runs
         self._perform = perform
@@ -55,6 +57,7 @@ class Control(Actor):
         return None
 
     async def terminate(self, reason: Reason) -> None:
+        self._ended = True
         self._server.close()
         self._path.unlink(missing_ok=True)
 
@@ -93,10 +96,17 @@ class Control(Actor):
             result = await self._perform(request.method, request.params)
             return msgspec.json.encode({"jsonrpc": "2.0", "id": request.id, "result": result}) + b"\n"
         except RaptorError as error:
+            self._check_open()
             return _error(request.id, -32000, str(error), exit_code(error))
         except Exception as error:
+            self._check_open()
             self.runtime.events.emit("command_failed", command=request.method, error=shown(error))
             return _error(request.id, -32603, shown(error), 1)
+
+    def _check_open(self) -> None:
+        """What fails since the tree ends is no answer: whoever hears none knows that the node is stopping."""
+        if self._ended:
+            raise ConnectionAbortedError
 
 
 def _error(id: int | str | None, code: int, message: str, exit_code: int) -> bytes:
