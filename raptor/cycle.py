@@ -17,7 +17,8 @@ import msgspec
 from raptor.agenda import Agenda
 from raptor.claiming import Claiming
 from raptor.clock import Clock, first_of
-from raptor.due import Check, Due, NotDue, clamp, skip
+from raptor.closing import Closing
+from raptor.due import Check, Due, NotDue, clamp
 from raptor.errors import NotWritten, StaleLease
 from raptor.events import Events
 from raptor.faults import point
@@ -55,6 +56,7 @@ class Cycle:
         self._agenda = Agenda(definition, catalogue, timetable, clock.now())
         self._claiming = Claiming(definition.name, timetable, tenure, clock)
         self._journal = Journal(definition.name, timetable.store, clock, events, self._claiming.rights)
+        self._closing = Closing(definition.name, self._agenda, self._claiming, self._journal, timetable, events)
         self._timetable = timetable
         self._clock = clock
         self._events = events
@@ -204,7 +206,7 @@ class Cycle:
         service = self._agenda.catalogue.get(run.service)
         if service is None or service.on_crash == "rerun":
             return CycleResult(run=lost, verdict="interrupted"), (run.service, *queue)
-        closed = await self._give_up(service)
+        closed = await self._closing.give_up(service, self._wait_for_release)
         return CycleResult(run=lost, verdict="skipped", reason="interrupted", closed=closed), queue
 
     def _passed_by(self, run: Run, row: ServiceTiming) -> tuple[Slot, ...]:
@@ -247,7 +249,7 @@ class Cycle:
             clamped = clamp(row, timing, self._clock.now())
             if clamped is not row:
                 self._events.emit("clock_behind", service=entry.name, was=row.next_due, planned=clamped.next_due)
-                await self._rewrite(entry.name, clamped, ())
+                await self._closing.rewrite(entry.name, clamped)
 
     async def _sleep(self, until: float | None) -> None:
         released = [self._timetable.released()] if self._agenda.waits_for_release else []
@@ -273,7 +275,7 @@ class Cycle:
             if isinstance(found, Due):
                 queue.append(entry.name)
             elif found is not None:
-                await self._note(found)
+                await self._closing.note(found)
                 waiting[entry.name] = found.reason
         if self._events.heard("checked"):
             waiting |= self._agenda.reasons(check)
@@ -289,32 +291,6 @@ class Cycle:
         if self._agenda.is_long_behind(entry, check):
             return await self._clock.offload(self._agenda.ask, entry, check)
         return self._agenda.ask(entry, check)
-
-    async def _note(self, found: NotDue) -> bool:
-        """Make durable what a decision changes: the ledger first, a crash between the two must not lose the slot.
-
-        False if it is another's to do so.
-        """
-        is_ours = await self._rewrite(found.service.name, found.row, found.closed)
-        if is_ours:
-            for slot in found.closed:
-                self._events.emit("slot_closed", slot=slot)
-        return is_ours
-
-    async def _rewrite(self, name: str, row: ServiceTiming | None, closed: tuple[Slot, ...]) -> bool:
-        """Change what is written of a service without a run; False if it is another's to do so."""
-        if row is None:
-            await self._record(closed)
-            return True
-        async with self._claiming.changing(name) as is_ours:
-            if is_ours:
-                await self._record(closed)
-                await self._journal.durably(lambda: self._claiming.save(name, row))
-        return is_ours
-
-    async def _record(self, closed: tuple[Slot, ...]) -> None:
-        if closed:
-            await self._journal.record(closed)
 
     # Moving through the cycle
 
@@ -353,7 +329,7 @@ class Cycle:
         if name in self.definition.paused_services:
             return await self._passed(name, service, "paused")
         if service.on_crash == "skip" and self._is_shared(name):
-            await self._forgo(service)
+            await self._closing.forgo(service)
         await self._follow_clock()  # and wait for whoever does: a row that is being moved is not to be claimed
         check = self._agenda.check or check
         held = self._timetable.claims.get(name)
@@ -392,10 +368,12 @@ class Cycle:
         with suppress(NotWritten):
             await self._journal.durably(lambda: self._timetable.store.record((), [line]))
 
-    async def _wait_for_release(self, name: str) -> None:
+    async def _wait_for_release(self, name: str) -> bool:
+        """False: nobody is to wait any longer."""
         while name in self._timetable.claims and self._patient:
             await first_of(self._timetable.released(), self._wake.wait())
             self._wake.clear()
+        return self._patient
 
     async def _finish(self) -> None:
         state = await self._journal.close()
@@ -412,7 +390,7 @@ class Cycle:
         if unit.service.on_crash == "rerun":
             result, queue = CycleResult(run=run, verdict="interrupted"), (unit.service.name, *queue)
         else:
-            closed = await self._give_up(unit.service)
+            closed = await self._closing.give_up(unit.service, self._wait_for_release)
             result = CycleResult(run=run, verdict="skipped", reason="interrupted", closed=closed)
         self._events.emit("service_ended", scheduler=self._name, run=run, verdict="interrupted")
         await self._move_on(result, queue)
@@ -422,7 +400,7 @@ class Cycle:
         assert self._agenda.check is not None
         closed: tuple[Slot, ...] = ()
         if reason != "removed" or not self._is_shared(name):  # the slot of a shared one is left to the other scheduler
-            closed = await self._pass_over(service or Service(name=name), reason)
+            closed = await self._closing.pass_over(service or Service(name=name), reason)
         now = self._clock.now()
         run = Run(
             id=self._clock.new_id(), service=name, scheduler=self._name, planned=self._agenda.check.at,
@@ -430,52 +408,6 @@ class Cycle:
         )  # fmt: skip
         self._events.emit("service_skipped", service=name, reason=reason)
         return CycleResult(run=run, verdict="skipped", reason=reason, closed=closed)
-
-    async def _give_up(self, service: Service) -> tuple[Slot, ...]:
-        """Close the slot of a run that was broken off and must not be repeated; -> as `_pass_over`.
-
-        Whoever ran it may have its right for a moment yet: nothing goes on before the row says that the slot is over.
-        """
-        while (found := self._skipped(service, "interrupted")) is not None and not await self._note(found):
-            await self._wait_for_release(service.name)
-            if not self._patient:
-                raise NotWritten(
-                    "busy", service.name, "another node has the right to it: the next start closes its slot"
-                )
-        return () if found is None else found.closed
-
-    async def _forgo(self, service: Service) -> None:
-        """Close the slot of a run that another scheduler began before a crash: it must not be repeated here either.
-
-        That one may come to it later, or never.
-        """
-        states = await self._journal.durably(lambda: self._timetable.store.load("scheduler_state"))
-        others = (state for name, state in states.items() if name != self._name)
-        for run in [state.current_run for state in others if isinstance(state, SchedulerState)]:
-            row = self._timetable.row(service.name)
-            is_over = row is not None and run is not None and row.ended(run.id) is not None
-            if run is None or run.service != service.name or is_over or service.name in self._timetable.claims:
-                continue
-            if (found := self._skipped(service, "interrupted", run)) is not None:
-                await self._note(found)
-
-    async def _pass_over(self, service: Service, reason: str) -> tuple[Slot, ...]:
-        """Close the slot of a service without a run; -> the closed slots, for the cycle's journal."""
-        found = self._skipped(service, reason)
-        return found.closed if found is not None and await self._note(found) else ()
-
-    def _skipped(self, service: Service, reason: str, run: Run | None = None) -> NotDue | None:
-        """Its slots up to the check, or up to that of a run."""
-        check, timing = self._agenda.check, self._agenda.timing_of_any(service)
-        assert check is not None
-        if timing is None:
-            return None
-        if run is not None:
-            check = msgspec.structs.replace(check, at=run.planned)
-        row = self._timetable.row(service.name)
-        if row is None:
-            row = ServiceTiming(next_due=check.at, interval_seconds=timing.every_s)
-        return skip(service, timing, row, check, reason)
 
     def _run(self, due: Due) -> Run:
         return Run(

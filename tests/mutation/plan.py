@@ -17,6 +17,14 @@ PURE: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Every mutant."""
 
+CYCLE = (
+    "tests/designs/test_004_cycle.py", "tests/designs/test_004_resume.py", "tests/designs/test_004_failure.py",
+    "tests/designs/test_004_slots.py", "tests/designs/test_004_accounting.py", "tests/designs/test_004_journal.py",
+    "tests/designs/test_004_rest.py", "tests/designs/test_004_commands.py", "tests/designs/test_005_schedulers.py",
+    "tests/designs/test_004_time.py", "tests/designs/test_005_nodes.py", "tests/designs/test_metrics.py",
+    "tests/designs/test_stop_unwritable.py",
+)  # fmt: skip
+
 SAMPLED: dict[str, tuple[str, ...]] = {
     "raptor.supervisor": (
         "tests/actors/test_administration.py", "tests/actors/test_backoff.py", "tests/actors/test_intensity.py",
@@ -24,13 +32,8 @@ SAMPLED: dict[str, tuple[str, ...]] = {
         "tests/actors/test_significant.py", "tests/actors/test_stall.py", "tests/actors/test_strategies.py",
         "tests/actors/test_supervisor_start.py", "tests/actors/test_tree.py",
     ),
-    "raptor.cycle": (
-        "tests/designs/test_004_cycle.py", "tests/designs/test_004_resume.py", "tests/designs/test_004_failure.py",
-        "tests/designs/test_004_slots.py", "tests/designs/test_004_accounting.py", "tests/designs/test_004_journal.py",
-        "tests/designs/test_004_rest.py", "tests/designs/test_004_commands.py", "tests/designs/test_005_schedulers.py",
-        "tests/designs/test_004_time.py", "tests/designs/test_005_nodes.py", "tests/designs/test_metrics.py",
-        "tests/designs/test_stop_unwritable.py",
-    ),
+    "raptor.cycle": CYCLE,
+    "raptor.closing": CYCLE,
     "raptor.queues": (
         "tests/designs/test_003_taking.py", "tests/designs/test_003_leases.py", "tests/designs/test_003_stopping.py",
         "tests/designs/test_003_failing.py", "tests/designs/test_003_batches.py", "tests/designs/test_000_jobs.py",
