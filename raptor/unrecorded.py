@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from raptor.events import Events
 from raptor.task import Outcome
+
+if TYPE_CHECKING:
+    from raptor.events import Events
 
 _log = logging.getLogger("raptor")
 
