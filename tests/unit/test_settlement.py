@@ -16,6 +16,7 @@ from raptor.settlement import (
     CANCELLED,
     LAPSED,
     Repeat,
+    as_after_a_crash,
     is_late,
     judge_task,
     lapsed,
@@ -121,6 +122,15 @@ def test_a_lapse_comes_back_at_once_unless_it_was_the_last_try() -> None:
     assert lapsed(task(), NOW) == Retry(NOW)
     assert lapsed(task(attempts=2), NOW) == Dead("lapsed")
     assert lapsed(task(attempts=99, max_attempts=None), NOW) == Retry(NOW)
+
+
+def test_what_was_broken_off_without_a_word_runs_again_unless_it_must_not_or_is_unwanted() -> None:
+    once = Service(name="work", on_crash="skip")
+    assert as_after_a_crash(task(), SERVICE, NOW) == as_after_a_crash(task(), None, NOW) == Retry(NOW)
+    assert as_after_a_crash(task(attempts=2), SERVICE, NOW) == Dead("lapsed")
+    assert as_after_a_crash(task(attempts=2), once, NOW) == Skipped("interrupted")
+    assert as_after_a_crash(task(unwanted=True), SERVICE, NOW) == Skipped(CANCELLED)
+    assert as_after_a_crash(task(unwanted=True), once, NOW) == Skipped(CANCELLED)
 
 
 def test_late_is_after_the_deadline_not_at_it() -> None:
