@@ -241,11 +241,13 @@ def take_too_many(history: History, rng: random.Random) -> History | None:
 
 
 def recorded_before(history: History, rng: random.Random) -> History | None:
-    """An image shows it as ended, and it ran afterwards."""
-    task = pick(rng, with_runs(history, State.DONE, State.DEAD))
-    if task is None:
+    """An image shows it as ended, and it ran afterwards, on a node that had not stood still."""
+    facts, over = Facts(history), with_runs(history, State.DONE, State.DEAD)
+    runs = ((task, runs_of(history, task)[-1]) for task in over)
+    found = pick(rng, ((task, run) for task, run in runs if not facts.is_belated(run, run.start.at)))
+    if found is None:
         return None
-    run = runs_of(history, task)[-1]
+    task, run = found
     return replace(history, images=(*history.images, Image(at=run.start.at, seen=run.begun, ended=(task.id,))))
 
 
