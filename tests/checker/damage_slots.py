@@ -104,8 +104,10 @@ def forget_slot(history: History, rng: random.Random) -> History | None:
 
 def _is_loose(plans: Plans, slot: Slot) -> bool:
     """Whether its result may be lost, so that nothing is amiss without it."""
-    run = next(run for run in plans.facts.of_service[slot.service] if run.start.run == slot.run)
-    return plans.facts.is_lost(run, run.until + plans.facts.bounds.settle_s)
+    facts = plans.facts
+    run = next(run for run in facts.of_service[slot.service] if run.start.run == slot.run)
+    until = run.until + facts.bounds.settle_s
+    return facts.is_lost(run, until) or facts.has_died(run, run.start.at, until)
 
 
 def tell_twice(history: History, rng: random.Random) -> History | None:
