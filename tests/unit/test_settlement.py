@@ -15,6 +15,8 @@ from raptor.service import Service
 from raptor.settlement import (
     CANCELLED,
     LAPSED,
+    LIVES,
+    REPEATED,
     Repeat,
     as_after_a_crash,
     is_late,
@@ -358,3 +360,17 @@ def test_one_that_has_repeated_does_so_no_more_however_often_it_is_tried_again(t
 def test_the_end_of_a_series_can_begin_it_anew() -> None:
     one = task(timing='{"every_s": 60.0, "origin": 900.0}')
     assert once_repeated(msgspec.structs.replace(one, history=move(one, Skipped(CANCELLED), OK, NOW).history)) == one
+
+
+def test_of_several_lines_that_say_that_it_has_repeated_the_latest_is_kept() -> None:
+    said = [Try(start=None, end=float(number), verdict="repeated") for number in range(2)]
+    tries = [Try(start=NOW, end=NOW + number, verdict="retry") for number in range(LIVES)]
+    moved = move(task(history=(*said, *tries), max_attempts=None), Retry(NOW), FAILED, NOW)
+    assert moved.history[0] == said[1]
+    assert [line.verdict for line in moved.history[1:]] == ["retry"] * (LIVES - 1)
+
+
+def test_what_rows_already_say_of_a_repetition_is_understood() -> None:
+    assert REPEATED == "repeated"
+    once = Try(start=None, end=NOW, verdict="repeated")
+    assert once_repeated(task(timing="{}", history=(once,))).timing is None
