@@ -368,6 +368,8 @@ def test_of_several_lines_that_say_that_it_has_repeated_the_latest_is_kept() -> 
     moved = move(task(history=(*said, *tries), max_attempts=None), Retry(NOW), FAILED, NOW)
     assert moved.history[0] == said[1]
     assert [line.verdict for line in moved.history[1:]] == ["retry"] * (LIVES - 1)
+    among = (*tries[:9], said[0], *tries[:10])
+    assert move(task(history=among, max_attempts=None), Retry(NOW), FAILED, NOW).history[:-1] == among[1:]
 
 
 def test_what_rows_already_say_of_a_repetition_is_understood() -> None:
