@@ -249,18 +249,18 @@ class Session:
             self._reading = None
 
     def _arrived(self, connection: Connection) -> None:
-        self._look_away()  # uvloop hears no more of a socket after a reset, though there may be more to read
+        self._look_away()
         try:
             connection.pgconn.consume_input()
+            self._attend(connection)  # anew: uvloop tells once of a reset, though there may be more to read
             while (notify := connection.pgconn.notifies()) is not None:
                 if notify.be_pid in self._own:
                     continue
                 text = notify.extra.decode("utf-8", "replace")
                 self._hear(Notify(notify.relname.decode(), text, notify.be_pid))
         except psycopg.Error:
+            self._look_away()
             self._lost.set()
-        else:
-            self._attend(connection)
 
     def _hear(self, notify: Notify) -> None:
         if notify.pid in self._own:
